@@ -1,0 +1,10 @@
+DROP FUNCTION fencing.refuse_write();
+DROP FUNCTION fencing.enter_all(text[], bigint[], text[], integer);
+DROP FUNCTION fencing.enter(text, bigint, text, integer);
+DROP FUNCTION fencing.issue(text, text, text, integer);
+DROP FUNCTION fencing.raise(text, bigint, text, text, integer);
+DROP FUNCTION fencing.close_gate(text, text, integer);
+DROP FUNCTION fencing.protocol();
+DROP FUNCTION fencing.version();
+DROP TABLE fencing.fence;
+DROP SCHEMA fencing;
