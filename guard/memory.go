@@ -28,10 +28,14 @@ type memoryResource struct {
 func NewMemory() *Memory { return &Memory{resources: make(map[string]*memoryResource)} }
 
 // Raise implements [Guard]. It waits until the running writes of the resource
-// have ended; ErrBlocked if ctx ends first.
+// have ended; ErrBlocked if ctx ends first. A context that has ended already is
+// refused with its cause.
 func (m *Memory) Raise(ctx context.Context, f Fence) error {
 	if err := f.Validate(); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("guard: raise %q token %d: %w", f.Resource, f.Token, context.Cause(ctx))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,8 +58,8 @@ func (m *Memory) Raise(ctx context.Context, f Fence) error {
 
 // Write runs fn while the fence that ctx carries for resource is the current one,
 // and keeps it so until fn returns. fn is not run at all if there is no such
-// fence (ErrNoFence), or the guard refuses it (ErrStale, ErrNotRaised). fn must
-// not call Write for the same resource again.
+// fence (ErrNoFence), or the guard refuses it (ErrStale, ErrNotRaised), or ctx has
+// ended. fn must not call Write for the same resource again.
 func (m *Memory) Write(ctx context.Context, resource string, fn func() error) error {
 	f, ok := FromContext(ctx, resource)
 	if !ok {
@@ -75,6 +79,9 @@ func (m *Memory) Write(ctx context.Context, resource string, fn func() error) er
 }
 
 func (m *Memory) enter(ctx context.Context, f Fence) (*memoryResource, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("guard: enter %q token %d: %w", f.Resource, f.Token, context.Cause(ctx))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resource(f.Resource)

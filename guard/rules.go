@@ -26,11 +26,12 @@ func (r Record) Raise(f Fence) error {
 // fence. A store without a fence refuses, because a forgotten fence must not
 // mean that everyone may write.
 func (r Record) Enter(f Fence) error {
+	// No fence is tested first: the zero fence equals the zero record.
+	if r.Fence.Token == 0 || f.Token > r.Fence.Token {
+		return &NotRaisedError{Held: f, Current: r.Fence}
+	}
 	if r.is(f) {
 		return nil
-	}
-	if f.Token > r.Fence.Token {
-		return &NotRaisedError{Held: f, Current: r.Fence}
 	}
 	return &StaleError{Held: f, Current: r.Fence, Since: r.Since}
 }

@@ -1,0 +1,135 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// errSuperseded: the lock went to another between its grant and the raise.
+var errSuperseded = fmt.Errorf("%w while its fence was raised", ErrLost)
+
+func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*Lease, error) {
+	if err := l.begin(ctx, "acquire", resources...); err != nil {
+		return nil, err
+	}
+	defer l.running.Done()
+	holds := make([]*hold, 0, len(resources))
+	for _, r := range resources {
+		h := l.held(ctx, r)
+		if h == nil {
+			var err error
+			if h, err = l.take(ctx, r, wait); err != nil {
+				l.drop(holds...)
+				return nil, fmt.Errorf("lock: acquire %q: %w", r, err)
+			}
+		}
+		holds = append(holds, h)
+	}
+	return l.lease(ctx, holds)
+}
+
+// held returns the hold of resource that ctx has through one of its leases.
+func (l *Locker) held(ctx context.Context, resource string) *hold {
+	holds, _ := ctx.Value(l).([]*hold)
+	i := slices.IndexFunc(holds, func(h *hold) bool { return h.request.Resource == resource })
+	if i < 0 {
+		return nil
+	}
+	return holds[i]
+}
+
+// take acquires one lock and raises its fence, waiting for it if asked to.
+func (l *Locker) take(ctx context.Context, resource string, wait bool) (*hold, error) {
+	w := &waiter{locker: l, resource: resource, begun: time.Now()}
+	defer w.stop()
+	for {
+		nonce := w.nonce()
+		h, err := l.propose(ctx, Request{Resource: resource, Nonce: nonce, Holder: l.holder, TTL: l.ttl})
+		if err == nil {
+			w.granted(h)
+			if err = l.secure(ctx, h); err == nil {
+				return h, nil
+			}
+			l.drop(h)
+		}
+		if !wait || !errors.Is(err, ErrHeld) && !errors.Is(err, errSuperseded) {
+			return nil, err
+		}
+		if err := w.wait(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// propose asks the back end for the lock once.
+func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
+	sent := time.Now()
+	token, err := l.call(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{request: r, fence: guard.Fence{Resource: r.Resource, Token: token, Nonce: r.Nonce, Holder: r.Holder}, index: -1}
+	if l.maxHold > 0 {
+		h.end = sent.Add(l.maxHold)
+	}
+	l.keeper.keep(ctx, h, sent)
+	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Fence: h.fence, Took: time.Since(sent)})
+	return h, nil
+}
+
+// call sends one Acquire. It returns by the end of ctx, of the locker, or of the
+// TTL, after which a grant would be worthless. A reply that is lost may have been
+// a grant: whatever is not a clear answer is undone in the background.
+func (l *Locker) call(ctx context.Context, r Request) (guard.Token, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.TTL, fmt.Errorf("no answer within the TTL of %v: %w", r.TTL, context.DeadlineExceeded))
+	defer cancel()
+	l.running.Add(1)
+	var token guard.Token
+	err := attempt(ctx, func(ctx context.Context) (err error) {
+		token, err = l.send(ctx, r)
+		if err != nil && !errors.Is(err, ErrHeld) {
+			l.undo(&hold{request: r})
+		}
+		return err
+	}, func(outlived bool) {
+		if outlived {
+			l.undo(&hold{request: r})
+		}
+		l.running.Done()
+	})
+	if err != nil {
+		return 0, err
+	}
+	return token, nil
+}
+
+func (l *Locker) send(ctx context.Context, r Request) (guard.Token, error) {
+	if l.fair {
+		return l.backend.(FairBackend).AcquireInTurn(ctx, r, l.patience())
+	}
+	return l.backend.Acquire(ctx, r)
+}
+
+// undo takes back, in the background, whatever was done for h.
+func (l *Locker) undo(h *hold) {
+	l.detach(func(ctx context.Context) {
+		if l.fair && h.member == "" {
+			_ = l.backend.(FairBackend).Withdraw(ctx, h.request)
+		}
+		_ = l.free(ctx, h)
+	})
+}
+
+// drop gives up holds that got no lease. Those that other leases share stay.
+func (l *Locker) drop(holds ...*hold) {
+	for _, h := range holds {
+		if l.keeper.leave(h, nil) {
+			l.undo(h)
+		}
+	}
+}

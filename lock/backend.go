@@ -1,0 +1,91 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A Request names one acquisition to a back end.
+type Request struct {
+	Resource string        // what is locked
+	Nonce    string        // unique per acquisition; ownership is equality of nonces
+	Holder   string        // a label for people
+	TTL      time.Duration // how long the lock lives without renewal
+	After    guard.Token   // Acquire grants a token greater than this one
+}
+
+// A Backend keeps locks: which nonce holds a resource, under which token, until
+// when. It does each call at most a few times and never waits for a lock. Its
+// methods are safe for concurrent use. Package locktest checks an implementation.
+type Backend interface {
+	// Acquire takes the lock if it is free, and returns its token, greater than
+	// r.After and than every earlier token of the resource. Called again with the
+	// nonce that holds the lock it prolongs it and returns the same token, or a
+	// new one if that is not greater than r.After. A lock of another nonce is
+	// answered by a *HeldError. After any other error the lock may be held.
+	Acquire(ctx context.Context, r Request) (guard.Token, error)
+
+	// Renew sets the remaining life of the lock to r.TTL if r.Nonce holds it, and
+	// returns ErrLost otherwise. It never creates a lock.
+	Renew(ctx context.Context, r Request) error
+
+	// Release frees the lock if r.Nonce holds it, and returns ErrLost otherwise.
+	Release(ctx context.Context, r Request) error
+}
+
+// A Waiter is a Backend that can tell when a lock may have become free.
+type Waiter interface {
+	// Watch returns a channel that receives after each release of resource that
+	// happens from now on. The caller tries to acquire once more before it waits,
+	// so that a release before Watch is not missed; a lost wake-up costs time
+	// only, since the locker also wakes when the holder's TTL ends. stop ends the
+	// watch and must be called.
+	Watch(ctx context.Context, resource string) (wake <-chan struct{}, stop func(), err error)
+}
+
+// A Joiner is a Backend whose locks several processes may hold together under one
+// fence: reentrancy by passing the token.
+type Joiner interface {
+	// Join adds member to the lock that r.Nonce holds and prolongs it to r.TTL.
+	// ErrLost if r.Nonce does not hold the lock. Repeating it changes nothing.
+	Join(ctx context.Context, r Request, member string) error
+
+	// Leave removes member; the last one out frees the lock. (The one who
+	// acquired leaves by Release.) ErrLost if member is not in it.
+	Leave(ctx context.Context, r Request, member string) error
+}
+
+// An Inspector is a Backend that can say who holds what.
+type Inspector interface {
+	// Inspect returns the lock of resource; a zero Token means that it is free.
+	Inspect(ctx context.Context, resource string) (Holding, error)
+}
+
+// A Holding describes a held lock. It has no nonce, which would let its reader
+// release the lock.
+type Holding struct {
+	Resource  string
+	Token     guard.Token
+	Holder    string
+	Members   int           // the holder and those who joined
+	Remaining time.Duration // until it expires without renewal
+}
+
+// A BatchRenewer is a Backend that renews many locks in few round trips.
+type BatchRenewer interface {
+	// RenewAll is Renew for each request; errs[i] is the outcome of requests[i].
+	RenewAll(ctx context.Context, requests []Request) (errs []error)
+}
+
+// A FairBackend is a Backend with a queue, for [WithFair].
+type FairBackend interface {
+	// AcquireInTurn is Acquire for a contender that queues: the first call puts
+	// r.Nonce in the queue of the resource, and the lock is granted to the first
+	// in it. A contender that does not call again within patience has gone.
+	AcquireInTurn(ctx context.Context, r Request, patience time.Duration) (guard.Token, error)
+
+	// Withdraw takes r.Nonce out of the queue.
+	Withdraw(ctx context.Context, r Request) error
+}

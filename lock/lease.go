@@ -1,0 +1,169 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A Lease is a lock, or several, while they are held. Its methods are safe for
+// concurrent use.
+type Lease struct {
+	locker *Locker
+	holds  []*hold
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	gone   chan struct{}
+
+	// Guarded by the keeper's mutex.
+	lost     error
+	released bool
+}
+
+// lease makes a lease over holds, which it counts.
+func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
+	s := &Lease{locker: l, holds: holds, gone: make(chan struct{})}
+	fences := make([]guard.Fence, len(holds))
+	carried, _ := ctx.Value(l).([]*hold)
+	carried = slices.Clip(carried)
+	for i, h := range holds {
+		fences[i] = h.fence
+		if !slices.Contains(carried, h) {
+			carried = append(carried, h)
+		}
+	}
+	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, carried), fences...))
+
+	// From here on a loss reaches the lease; what happened before is found here.
+	err := l.keeper.join(s)
+	switch {
+	case err != nil:
+	case ctx.Err() != nil:
+		err = ended(ctx)
+	case l.isClosed():
+		err = ErrClosed
+	}
+	if err != nil {
+		s.cancel(err)
+		for _, h := range holds {
+			if l.keeper.leave(h, s) {
+				l.undo(h)
+			}
+		}
+		return nil, fmt.Errorf("lock: acquire %q: %w", holds[0].request.Resource, err)
+	}
+	return s, nil
+}
+
+// Fence returns the fence of the lease; of AcquireAll's, that of the first
+// resource in sorted order. It never changes and is the same on re-entry.
+func (s *Lease) Fence() guard.Fence { return s.holds[0].fence }
+
+// Fences returns the fence of every resource of the lease, sorted by resource.
+func (s *Lease) Fences() []guard.Fence {
+	fences := make([]guard.Fence, len(s.holds))
+	for i, h := range s.holds {
+		fences[i] = h.fence
+	}
+	return fences
+}
+
+// Context returns the context for the work under the lease: a child of the one
+// given to Acquire, with the lease's fences. It ends with cause ErrLost at the
+// deadline or as soon as the loss is known, and with cause ErrReleased at release.
+func (s *Lease) Context() context.Context { return s.ctx }
+
+// Lost returns a channel that is closed when the lease is lost. It outlives the
+// context, for clean-up that must go on after it.
+func (s *Lease) Lost() <-chan struct{} { return s.gone }
+
+// Deadline returns when the lease must be presumed lost unless it is renewed
+// before. It is advisory: only the store's check is a guard, since any pause can
+// come after a look at the clock.
+func (s *Lease) Deadline() time.Time {
+	s.locker.keeper.mu.Lock()
+	defer s.locker.keeper.mu.Unlock()
+	d := s.holds[0].deadline
+	for _, h := range s.holds[1:] {
+		if h.deadline.Before(d) {
+			d = h.deadline
+		}
+	}
+	return d
+}
+
+// Release ends the lease and, with the last lease of a hold, frees the lock. It
+// works on a dead context and takes 5s at most. It returns nil, a *LostError if
+// the lease was lost before, or ErrUnknown if the back end did not answer: the
+// lock then ends with its TTL. A second call returns ErrReleased.
+func (s *Lease) Release(ctx context.Context) error {
+	k := s.locker.keeper
+	k.mu.Lock()
+	if s.released {
+		k.mu.Unlock()
+		return fmt.Errorf("lock: release %q: %w", s.Fence().Resource, ErrReleased)
+	}
+	s.released = true
+	k.mu.Unlock()
+	s.cancel(ErrReleased)
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	var errs []error
+	for _, h := range slices.Backward(s.holds) {
+		errs = append(errs, s.locker.release(ctx, h, k.leave(h, s)))
+	}
+	return errors.Join(errs...)
+}
+
+// release frees the lock of h if this was its last lease.
+func (l *Locker) release(ctx context.Context, h *hold, last bool) error {
+	var err error
+	if last {
+		err = attempt(ctx, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
+	}
+	l.keeper.mu.Lock()
+	lost, deadline := h.lost, h.deadline
+	l.keeper.mu.Unlock()
+	switch {
+	case lost != nil, errors.Is(err, ErrLost):
+		e := &LostError{Fence: h.fence, Cause: errNotOurs, Overran: max(0, time.Since(deadline))}
+		if before, ok := errors.AsType[*LostError](lost); ok {
+			e.Cause = before.Cause
+		}
+		err = e
+	case err != nil:
+		err = fmt.Errorf("lock: release %q: %w, it frees itself within %v: %w", h.fence.Resource, ErrUnknown, l.ttl, err)
+	}
+	if last {
+		l.observer.Observe(guard.Event{Kind: guard.EventReleased, Fence: h.fence, Err: err})
+	}
+	return err
+}
+
+// free sends the release, or leaves a lock that others share.
+func (l *Locker) free(ctx context.Context, h *hold) error {
+	if h.member != "" {
+		return l.backend.(Joiner).Leave(ctx, h.request, h.member)
+	}
+	return l.backend.Release(ctx, h.request)
+}
+
+// lose ends the lease because of err.
+func (s *Lease) lose(err error) {
+	k := s.locker.keeper
+	k.mu.Lock()
+	first := s.lost == nil && !s.released
+	if first {
+		s.lost = err
+	}
+	k.mu.Unlock()
+	if first {
+		close(s.gone)
+		s.cancel(err)
+	}
+}

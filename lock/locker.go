@@ -1,0 +1,158 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// releaseTimeout bounds a release and every other clean-up, none of which
+// depends on the caller's context.
+const releaseTimeout = 5 * time.Second
+
+// A Locker acquires leases. It is safe for concurrent use; a process needs one
+// per back end and set of options.
+type Locker struct {
+	*config
+	backend Backend
+	keeper  *keeper
+
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}  // closed by Close
+	running sync.WaitGroup // acquisitions, and clean-up that outlives them
+}
+
+// New returns a locker on b. It does not talk to the back end. The error names
+// the option that makes no sense.
+func New(b Backend, opts ...Option) (*Locker, error) {
+	if b == nil {
+		return nil, errors.New("lock: the back end is nil")
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := b.(FairBackend); c.fair && !ok {
+		return nil, fmt.Errorf("lock: WithFair needs a back end that queues, %T does not", b)
+	}
+	return &Locker{config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{})}, nil
+}
+
+// Acquire waits until it has the lock of resource, raises the lease's fence on
+// every guard and returns the lease. ctx bounds the wait and is the parent of the
+// lease's context. A context that has the lock already re-enters it: the lease
+// shares the fence, and the lock is released with the last lease.
+//
+// When ctx ends first the error wraps its error and, if the lock was held, a
+// *HeldError. An attempt whose outcome is unknown is undone in the background.
+func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
+	return l.acquire(ctx, []string{resource}, true)
+}
+
+// TryAcquire is Acquire without waiting: ErrHeld if another has the lock.
+func (l *Locker) TryAcquire(ctx context.Context, resource string) (*Lease, error) {
+	return l.acquire(ctx, []string{resource}, false)
+}
+
+// AcquireAll acquires the locks of all resources, or none: one lease over them,
+// whose context carries a fence for each. It takes them in sorted order, so that
+// two calls never wait for each other crosswise.
+func (l *Locker) AcquireAll(ctx context.Context, resources ...string) (*Lease, error) {
+	if len(resources) == 0 {
+		return nil, errors.New("lock: acquire all: no resources")
+	}
+	sorted := slices.Clone(resources)
+	slices.Sort(sorted)
+	return l.acquire(ctx, slices.Compact(sorted), true)
+}
+
+// Do runs fn with the context of a lease on resource and releases the lease, also
+// when fn panics. It returns fn's error joined with that of the release: ErrLost
+// if the lease did not last until fn returned.
+func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context) error) (err error) {
+	s, err := l.Acquire(ctx, resource)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Release(ctx)) }()
+	return fn(s.Context())
+}
+
+// Close makes waiting and later acquisitions fail with ErrClosed, releases every
+// lease that is still held, and waits, for a bounded time, for clean-up in the
+// background. It does not close the back end's client.
+func (l *Locker) Close() error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, s := range l.keeper.leases() {
+		if err := s.Release(context.Background()); !errors.Is(err, ErrReleased) {
+			errs = append(errs, err)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(releaseTimeout):
+		errs = append(errs, fmt.Errorf("lock: close: calls to the back end are still running after %v: %w", releaseTimeout, ErrUnknown))
+	}
+	return errors.Join(errs...)
+}
+
+// begin admits one call, which ends with l.running.Done, or says why not.
+func (l *Locker) begin(ctx context.Context, what string, resources ...string) error {
+	for _, r := range resources {
+		if err := guard.ValidateResource(r); err != nil {
+			return fmt.Errorf("lock: %s: %w", what, err)
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("lock: %s %q: %w", what, resources, ended(ctx))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return fmt.Errorf("lock: %s %q: %w", what, resources, ErrClosed)
+	}
+	l.running.Add(1)
+	return nil
+}
+
+func (l *Locker) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// ended returns the error of a context, with its cause where that says more.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// detach runs clean-up that must not depend on a context that may be dead. The
+// caller is itself counted in l.running.
+func (l *Locker) detach(clean func(ctx context.Context)) {
+	l.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		clean(ctx)
+	})
+}

@@ -1,0 +1,224 @@
+// Package memlock is a lock back end in the memory of one process: for programs
+// of one process, for tests, and as the reference of what a back end does.
+package memlock
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/sequencer"
+)
+
+// A Backend keeps locks in memory. It is safe for concurrent use. It implements
+// [lock.Backend] and all of its optional interfaces.
+type Backend struct {
+	mu       sync.Mutex
+	last     guard.Token // of every resource: one counter, so that a free resource leaves nothing behind
+	locks    map[string]*held
+	queues   map[string][]contender
+	watchers map[string][]chan struct{}
+}
+
+type held struct {
+	nonce, holder string
+	token         guard.Token
+	expires       time.Time
+	members       []string // the nonce of the one who acquired, and those who joined
+}
+
+type contender struct {
+	nonce string
+	until time.Time // when it is presumed gone
+}
+
+// New returns a back end without any lock.
+func New() *Backend {
+	return &Backend{
+		locks:    make(map[string]*held),
+		queues:   make(map[string][]contender),
+		watchers: make(map[string][]chan struct{}),
+	}
+}
+
+// Acquire implements [lock.Backend].
+func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.acquire(ctx, r)
+}
+
+func (b *Backend) acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	h := b.live(r.Resource)
+	if h != nil && h.nonce != r.Nonce {
+		return 0, &lock.HeldError{Resource: r.Resource, Holder: h.holder, Remaining: time.Until(h.expires)}
+	}
+	if h == nil {
+		h = &held{nonce: r.Nonce, holder: r.Holder, members: []string{r.Nonce}}
+	}
+	if h.token == 0 || h.token <= r.After {
+		token, err := b.next(r)
+		if err != nil {
+			return 0, err
+		}
+		h.token = token
+	}
+	h.expires = time.Now().Add(r.TTL)
+	b.locks[r.Resource] = h
+	return h.token, nil
+}
+
+func (b *Backend) next(r lock.Request) (guard.Token, error) {
+	switch {
+	case r.After-b.last > sequencer.DefaultMaxJump:
+		return 0, fmt.Errorf("memlock: acquire %q: a token above %d is asked for, the counter is at %d: %w", r.Resource, r.After, b.last, sequencer.ErrJump)
+	case max(b.last, r.After) == math.MaxInt64:
+		return 0, fmt.Errorf("memlock: acquire %q: %w", r.Resource, sequencer.ErrExhausted)
+	}
+	b.last = max(b.last, r.After) + 1
+	return b.last, nil
+}
+
+// Renew implements [lock.Backend].
+func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Join(ctx, r, r.Nonce) }
+
+// Join implements [lock.Joiner].
+func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h := b.live(r.Resource)
+	if h == nil || h.nonce != r.Nonce {
+		return lock.ErrLost
+	}
+	if member != r.Nonce && !slices.Contains(h.members, member) {
+		h.members = append(h.members, member)
+	}
+	// Members count on the longest TTL among them.
+	if until := time.Now().Add(r.TTL); len(h.members) == 1 || until.After(h.expires) {
+		h.expires = until
+	}
+	return nil
+}
+
+// Release implements [lock.Backend].
+func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.Leave(ctx, r, r.Nonce) }
+
+// Leave implements [lock.Joiner].
+func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h := b.live(r.Resource)
+	if h == nil || h.nonce != r.Nonce {
+		return lock.ErrLost
+	}
+	i := slices.Index(h.members, member)
+	if i < 0 {
+		return lock.ErrLost
+	}
+	if h.members = slices.Delete(h.members, i, i+1); len(h.members) == 0 {
+		delete(b.locks, r.Resource)
+		b.wake(r.Resource)
+	}
+	return nil
+}
+
+// AcquireInTurn implements [lock.FairBackend].
+func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	queue := slices.DeleteFunc(b.queues[r.Resource], func(c contender) bool { return c.nonce != r.Nonce && c.until.Before(now) })
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.nonce == r.Nonce })
+	if i < 0 {
+		i, queue = len(queue), append(queue, contender{nonce: r.Nonce})
+	}
+	queue[i].until = now.Add(patience)
+	b.queues[r.Resource] = queue
+	if h := b.live(r.Resource); i > 0 && h == nil {
+		return 0, &lock.HeldError{Resource: r.Resource, Holder: "an earlier waiter", Remaining: patience}
+	}
+	token, err := b.acquire(ctx, r)
+	if err == nil {
+		b.withdraw(r)
+	}
+	return token, err
+}
+
+// Withdraw implements [lock.FairBackend].
+func (b *Backend) Withdraw(_ context.Context, r lock.Request) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.withdraw(r)
+	b.wake(r.Resource)
+	return nil
+}
+
+func (b *Backend) withdraw(r lock.Request) {
+	queue := slices.DeleteFunc(b.queues[r.Resource], func(c contender) bool { return c.nonce == r.Nonce })
+	if b.queues[r.Resource] = queue; len(queue) == 0 {
+		delete(b.queues, r.Resource)
+	}
+}
+
+// Watch implements [lock.Waiter].
+func (b *Backend) Watch(_ context.Context, resource string) (<-chan struct{}, func(), error) {
+	wake := make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers[resource] = append(b.watchers[resource], wake)
+	return wake, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		rest := slices.DeleteFunc(b.watchers[resource], func(c chan struct{}) bool { return c == wake })
+		if b.watchers[resource] = rest; len(rest) == 0 {
+			delete(b.watchers, resource)
+		}
+	}, nil
+}
+
+func (b *Backend) wake(resource string) {
+	for _, w := range b.watchers[resource] {
+		select {
+		case w <- struct{}{}:
+		default: // it has a wake-up waiting
+		}
+	}
+}
+
+// Inspect implements [lock.Inspector].
+func (b *Backend) Inspect(_ context.Context, resource string) (lock.Holding, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.live(resource)
+	if h == nil {
+		return lock.Holding{Resource: resource}, nil
+	}
+	return lock.Holding{
+		Resource: resource, Token: h.token, Holder: h.holder,
+		Members: len(h.members), Remaining: time.Until(h.expires),
+	}, nil
+}
+
+// live returns the lock of resource if it has not expired.
+func (b *Backend) live(resource string) *held {
+	h := b.locks[resource]
+	if h != nil && !time.Now().Before(h.expires) {
+		delete(b.locks, resource)
+		return nil
+	}
+	return h
+}

@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/sequencer"
+)
+
+// The bounds of WithTTL. Below the floor a lease ends before its holder can use
+// it; above the ceiling a crashed holder blocks everyone for longer than a day.
+const (
+	MinTTL = 10 * time.Millisecond
+	MaxTTL = 24 * time.Hour
+)
+
+type config struct {
+	ttl        time.Duration
+	renewEvery time.Duration
+	noRenewal  bool
+	maxHold    time.Duration
+	retryWait  time.Duration
+	maxRetries int // negative: unlimited
+	holder     string
+	fair       bool
+	guards     []guard.Guard
+	sequencer  sequencer.Sequencer
+	observer   guard.Observer
+}
+
+// An Option configures a [Locker].
+type Option func(*config)
+
+// WithTTL sets how long a lock lives without renewal: how long others wait for a
+// crashed holder. Defaults to 30s, from [MinTTL] to [MaxTTL].
+func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl = d } }
+
+// WithRenewEvery sets the time between renewals. Defaults to a third of the TTL.
+func WithRenewEvery(d time.Duration) Option { return func(c *config) { c.renewEvery = d } }
+
+// WithoutRenewal lets every lease end after one TTL.
+func WithoutRenewal() Option { return func(c *config) { c.noRenewal = true } }
+
+// WithMaxHold ends a lease after d, however often it could be renewed: a bound on
+// a holder that hangs. Defaults to no bound.
+func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = d } }
+
+// WithRetryWait sets the mean time between two attempts while a lock is held by
+// another; each wait is drawn from half to one and a half of it. Defaults to 50ms.
+func WithRetryWait(d time.Duration) Option { return func(c *config) { c.retryWait = d } }
+
+// WithMaxRetries bounds the attempts after the first one; Acquire then returns
+// ErrHeld. Defaults to no bound: the context bounds the wait.
+func WithMaxRetries(n int) Option { return func(c *config) { c.maxRetries = n } }
+
+// WithHolder sets the label that other waiters and operators see. Defaults to
+// host name and process id.
+func WithHolder(label string) Option { return func(c *config) { c.holder = label } }
+
+// WithGuards names the stores in which every acquisition is raised before Acquire
+// returns.
+func WithGuards(guards ...guard.Guard) Option {
+	return func(c *config) { c.guards = append(c.guards, guards...) }
+}
+
+// WithSequencer takes the tokens from s instead of from the back end, for locks
+// that have none of their own. The lock is checked again after the token was
+// drawn, so that the order of tokens is the order of holders.
+func WithSequencer(s sequencer.Sequencer) Option { return func(c *config) { c.sequencer = s } }
+
+// WithFair serves waiters first come, first served, also across processes. It
+// needs a back end that implements [FairBackend].
+func WithFair() Option { return func(c *config) { c.fair = true } }
+
+// WithObserver tells o of every acquisition, raise, repair, renewal, loss and
+// release.
+func WithObserver(o guard.Observer) Option { return func(c *config) { c.observer = o } }
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{ttl: 30 * time.Second, retryWait: 50 * time.Millisecond, maxRetries: -1}
+	for _, opt := range opts {
+		opt(c)
+	}
+	if c.ttl < MinTTL || c.ttl > MaxTTL {
+		return nil, fmt.Errorf("lock: TTL %v is not from %v to %v", c.ttl, MinTTL, MaxTTL)
+	}
+	if c.noRenewal && c.renewEvery != 0 {
+		return nil, fmt.Errorf("lock: WithRenewEvery(%v) and WithoutRenewal exclude each other", c.renewEvery)
+	}
+	if c.renewEvery == 0 {
+		c.renewEvery = c.ttl / 3
+	}
+	if c.renewEvery < 0 || c.renewEvery >= c.ttl-margin(c.ttl) {
+		return nil, fmt.Errorf("lock: renewing every %v cannot keep a lease with a TTL of %v alive; renew more often or lengthen the TTL", c.renewEvery, c.ttl)
+	}
+	if c.maxHold < 0 {
+		return nil, fmt.Errorf("lock: longest hold %v is negative", c.maxHold)
+	}
+	if c.retryWait <= 0 {
+		return nil, fmt.Errorf("lock: retry wait %v is not positive", c.retryWait)
+	}
+	for i, g := range c.guards {
+		if g == nil {
+			return nil, fmt.Errorf("lock: guard %d is nil", i)
+		}
+	}
+	if c.holder == "" {
+		host, _ := os.Hostname()
+		c.holder = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	probe := guard.Fence{Resource: "-", Token: 1, Nonce: "-", Holder: c.holder}
+	if err := probe.Validate(); err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return c, nil
+}
+
+// margin is the part of the TTL that a holder does not count on: the clocks of
+// holder and back end may run at rates that differ by a percent, and a timer may
+// fire late. It is the drift term of the Redlock description (redis.io).
+func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }

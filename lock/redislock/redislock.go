@@ -1,0 +1,188 @@
+// Package redislock is the lock back end on Redis, through a go-redis client for
+// a single server, Sentinel or Cluster.
+//
+// A lock is a hash under <prefix>:lock:{shard}:<resource> with a TTL; its token
+// comes from the counter <prefix>:fence:{shard}, which has none. Every call is one
+// script on one slot, and safe to repeat, since go-redis repeats calls by itself.
+//
+// Redis proposes tokens, it does not guarantee them: after a failover, FLUSHALL,
+// an eviction or the restore of an old file the counter goes backwards. The
+// locker repairs it from the guards' stores; without a guard nothing does.
+package redislock
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/sequencer"
+)
+
+//go:embed acquire.lua
+var acquireLua string
+
+//go:embed renew.lua
+var renewLua string
+
+//go:embed release.lua
+var releaseLua string
+
+var (
+	acquireScript = redis.NewScript(acquireLua)
+	renewScript   = redis.NewScript(renewLua)
+	releaseScript = redis.NewScript(releaseLua)
+)
+
+// markLife is how long a release can be told from a loss when its reply was
+// missed: longer than a client repeats a call by itself.
+const markLife = 10 * time.Second
+
+// A Backend keeps locks in Redis. It is safe for concurrent use and implements
+// [lock.Joiner], [lock.Inspector] and [lock.BatchRenewer] too.
+type Backend struct {
+	rdb    redis.UniversalClient
+	config config
+}
+
+// New returns a back end on rdb. It does not talk to the server, and never closes
+// rdb. The error names the option that makes no sense.
+func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
+	c, err := newConfig(rdb, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{rdb: rdb, config: c}, nil
+}
+
+// Acquire implements [lock.Backend]. Beyond the errors named there it returns
+// sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
+// sequencer.ErrExhausted at the end of the integers.
+func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	keys := b.config.keys(r.Resource)
+	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter},
+		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.config.maxJump, b.config.mode).Slice()
+	if err != nil {
+		return 0, b.failed("acquire", r.Resource, keys, err)
+	}
+	granted, _ := reply[0].(int64)
+	text, _ := reply[1].(string)
+	switch granted {
+	case 0:
+		left, _ := reply[2].(int64)
+		return 0, &lock.HeldError{Resource: r.Resource, Holder: text, Remaining: max(0, time.Duration(left)*time.Millisecond)}
+	case -1:
+		return 0, fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
+	}
+	var token guard.Token
+	if err := token.UnmarshalText([]byte(text)); err != nil {
+		return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
+	}
+	return token, nil
+}
+
+// Renew implements [lock.Backend].
+func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Join(ctx, r, "") }
+
+// Join implements [lock.Joiner].
+func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
+	keys := b.config.keys(r.Resource)
+	return b.outcome("renew", r.Resource, keys, renewScript.Run(ctx, b.rdb, []string{keys.lock}, r.Nonce, milliseconds(r.TTL), member))
+}
+
+// RenewAll implements [lock.BatchRenewer] with a pipeline.
+func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error {
+	cmds := make([]*redis.Cmd, len(requests))
+	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, r := range requests {
+			cmds[i] = renewScript.EvalSha(ctx, p, []string{b.config.keys(r.Resource).lock}, r.Nonce, milliseconds(r.TTL), "")
+		}
+		return nil
+	})
+	errs := make([]error, len(requests))
+	for i, r := range requests {
+		if says(cmds[i].Err(), "NOSCRIPT") {
+			errs[i] = b.Renew(ctx, r)
+			continue
+		}
+		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource), cmds[i])
+	}
+	return errs
+}
+
+// Release implements [lock.Backend].
+func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.Leave(ctx, r, r.Nonce) }
+
+// Leave implements [lock.Joiner].
+func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
+	keys := b.config.keys(r.Resource)
+	return b.outcome("release", r.Resource, keys,
+		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark}, r.Nonce, member, milliseconds(markLife)))
+}
+
+// Inspect implements [lock.Inspector].
+func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
+	keys := b.config.keys(resource)
+	var fields *redis.SliceCmd
+	var size *redis.IntCmd
+	var left *redis.DurationCmd
+	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		fields, size, left = p.HMGet(ctx, keys.lock, "token", "holder"), p.HLen(ctx, keys.lock), p.PTTL(ctx, keys.lock)
+		return nil
+	})
+	if err != nil {
+		return lock.Holding{}, b.failed("inspect", resource, keys, err)
+	}
+	h := lock.Holding{Resource: resource}
+	token, held := fields.Val()[0].(string)
+	if !held {
+		return h, nil
+	}
+	h.Holder, _ = fields.Val()[1].(string)
+	h.Members, h.Remaining = int(size.Val())-3, max(0, left.Val())
+	return h, h.Token.UnmarshalText([]byte(token))
+}
+
+// outcome turns the reply of a script that returns 1 or 0 into nil or ErrLost.
+func (b *Backend) outcome(what, resource string, keys keys, cmd *redis.Cmd) error {
+	n, err := cmd.Int()
+	switch {
+	case says(err, "WRONGTYPE"):
+		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.lock, lock.ErrLost)
+	case err != nil:
+		return b.failed(what, resource, keys, err)
+	case n == 0:
+		return fmt.Errorf("redislock: %s %q: %w", what, resource, lock.ErrLost)
+	}
+	return nil
+}
+
+// failed adds to an error of the server what its reader can do about it.
+func (b *Backend) failed(what, resource string, keys keys, err error) error {
+	hint := ""
+	switch {
+	case says(err, "WRONGTYPE"):
+		hint = fmt.Sprintf("%s or %s has something that is no lock; nothing was changed, choose another prefix: ", keys.lock, keys.counter)
+	case says(err, "READONLY"):
+		hint = "the server is a read-only replica; connect to the master, or through Sentinel: "
+	case says(err, "CROSSSLOT"):
+		hint = fmt.Sprintf("%s and %s need one hash tag: ", keys.lock, keys.counter)
+	case says(err, "would overflow"):
+		hint, err = fmt.Sprintf("counter %s: ", keys.counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
+	case says(err, "not an integer"):
+		hint = fmt.Sprintf("counter %s: ", keys.counter)
+	}
+	return fmt.Errorf("redislock: %s %q: %s%w", what, resource, hint, err)
+}
+
+// says reports whether the server's error has text in it. Before Redis 7 the
+// error of a command in a script does not begin with its code.
+func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+// milliseconds rounds up: PEXPIRE 0 would delete the lock.
+func milliseconds(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
