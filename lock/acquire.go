@@ -73,7 +73,7 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{request: r, fence: guard.Fence{Resource: r.Resource, Token: token, Nonce: r.Nonce, Holder: r.Holder}, index: -1}
+	h := newHold(r, guard.Fence{Resource: r.Resource, Token: token, Nonce: r.Nonce, Holder: r.Holder}, "")
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
@@ -86,19 +86,17 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 // TTL, after which a grant would be worthless. A reply that is lost may have been
 // a grant: whatever is not a clear answer is undone in the background.
 func (l *Locker) call(ctx context.Context, r Request) (guard.Token, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.TTL, fmt.Errorf("no answer within the TTL of %v: %w", r.TTL, context.DeadlineExceeded))
-	defer cancel()
 	l.running.Add(1)
 	var token guard.Token
-	err := attempt(ctx, func(ctx context.Context) (err error) {
+	err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) (err error) {
 		token, err = l.send(ctx, r)
 		if err != nil && !errors.Is(err, ErrHeld) {
-			l.undo(&hold{request: r})
+			l.undo(newHold(r, guard.Fence{}, ""))
 		}
 		return err
 	}, func(outlived bool) {
 		if outlived {
-			l.undo(&hold{request: r})
+			l.undo(newHold(r, guard.Fence{}, ""))
 		}
 		l.running.Done()
 	})

@@ -79,6 +79,14 @@ type BatchRenewer interface {
 	RenewAll(ctx context.Context, requests []Request) (errs []error)
 }
 
+// A Bounded back end may be able to do without the goroutine on which the locker
+// otherwise makes every call, because a client that hangs would hang its caller.
+type Bounded interface {
+	// Bounded reports whether every call returns by itself soon after the deadline
+	// of its context, and soon after a cancellation unless the server hangs.
+	Bounded() bool
+}
+
 // A FairBackend is a Backend with a queue, for [WithFair].
 type FairBackend interface {
 	// AcquireInTurn is Acquire for a contender that queues: the first call puts

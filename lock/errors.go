@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -76,6 +77,9 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
+
+// errNoAnswer: to a release.
+var errNoAnswer = fmt.Errorf("no answer within %v: %w", releaseTimeout, context.DeadlineExceeded)
 
 // The causes of a loss.
 var (

@@ -10,6 +10,7 @@ import (
 // A hold is one lock that this process has, shared by the leases that re-entered
 // it. The fields below fence are guarded by the keeper's mutex.
 type hold struct {
+	alarm
 	request Request
 	member  string      // set if the lock was joined and not acquired
 	fence   guard.Fence // complete before the first lease sees the hold
@@ -18,12 +19,17 @@ type hold struct {
 	end      time.Time // no renewal moves the deadline past it; zero without WithMaxHold
 	renewAt  time.Time // zero if the hold is not to be renewed any more
 	renewing bool      // a renewal is queued or under way
-	index    int       // in the keeper's heap, -1 if not there
 	lost     error     // a *LostError once lost
 	leases   []*Lease
 
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any
 	unparent  func() bool             // stops listening to the context the hold was acquired with
+}
+
+func newHold(r Request, f guard.Fence, member string) *hold {
+	h := &hold{request: r, fence: f, member: member}
+	h.alarm = alarm{index: -1, hold: h}
+	return h
 }
 
 // next is when the keeper has to look at the hold again.
@@ -45,27 +51,10 @@ func (h *hold) prolong(sent time.Time) {
 	}
 }
 
-// A holdHeap orders holds by next. It implements heap.Interface.
-type holdHeap []*hold
-
-func (q holdHeap) Len() int           { return len(q) }
-func (q holdHeap) Less(i, j int) bool { return q[i].next().Before(q[j].next()) }
-func (q holdHeap) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *holdHeap) Push(x any) {
-	h := x.(*hold)
-	h.index = len(*q)
-	*q = append(*q, h)
-}
-
-func (q *holdHeap) Pop() any {
-	old := *q
-	h := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
-	h.index = -1
-	return h
+// atEnd returns the cause of a loss that no renewal could have prevented.
+func (h *hold) atEnd() error {
+	if h.deadline.Equal(h.end) {
+		return errMaxHold
+	}
+	return nil
 }

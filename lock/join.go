@@ -29,16 +29,13 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 	if !ok {
 		return nil, fmt.Errorf("lock: join %q: locks of %T cannot be shared between processes", f.Resource, l.backend)
 	}
-	h := &hold{
-		request: Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl},
-		member:  rand.Text(), fence: f, index: -1,
-	}
+	h := newHold(Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl}, f, rand.Text())
 	sent := time.Now()
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
 	l.running.Add(1)
-	err := attempt(ctx, func(ctx context.Context) error { return b.Join(ctx, h.request, h.member) },
+	err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) error { return b.Join(ctx, h.request, h.member) },
 		func(outlived bool) {
 			if outlived {
 				l.undo(h)

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"slices"
@@ -22,13 +21,14 @@ const (
 // never waits, so a loss is signalled on time while every renewal hangs.
 type keeper struct {
 	backend  Backend
+	bounded  bool // see Bounded
 	every    time.Duration
 	observer guard.Observer
 
 	mu      sync.Mutex
-	holds   holdHeap
+	alarms  alarmHeap
 	timer   *time.Timer
-	wakeAt  time.Time // when the timer fires; zero if it is stopped
+	wakeAt  time.Time // when the timer fires; zero if it has fired
 	due     []*hold   // waiting for a worker
 	workers int
 }
@@ -37,6 +37,9 @@ func newKeeper(b Backend, c *config) *keeper {
 	k := &keeper{backend: b, every: c.renewEvery, observer: c.observer}
 	if c.noRenewal {
 		k.every = 0
+	}
+	if b, ok := b.(Bounded); ok {
+		k.bounded = b.Bounded()
 	}
 	return k
 }
@@ -49,8 +52,7 @@ func (k *keeper) keep(ctx context.Context, h *hold, sent time.Time) {
 		h.renewAt = sent.Add(k.every)
 	}
 	h.prolong(sent)
-	heap.Push(&k.holds, h)
-	k.arm()
+	k.set(&h.alarm, h.next())
 	if ctx.Done() != nil {
 		// The holder's work is over when its context is. If it never comes to
 		// release, the lock must end with its TTL instead of living for ever.
@@ -63,17 +65,13 @@ func (k *keeper) stopRenewing(h *hold) {
 	defer k.mu.Unlock()
 	h.renewAt = time.Time{}
 	if h.index >= 0 {
-		heap.Fix(&k.holds, h.index)
-		k.arm()
+		k.set(&h.alarm, h.next())
 	}
 }
 
 // forget stops looking after h. The caller has the mutex.
 func (k *keeper) forget(h *hold) {
-	if h.index >= 0 {
-		heap.Remove(&k.holds, h.index)
-		k.arm()
-	}
+	k.unset(&h.alarm)
 	if h.unparent != nil {
 		h.unparent()
 	}
@@ -115,8 +113,10 @@ func (k *keeper) leases() []*Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []*Lease
-	for _, h := range k.holds {
-		all = append(all, h.leases...)
+	for _, a := range k.alarms {
+		if a.hold != nil {
+			all = append(all, a.hold.leases...)
+		}
 	}
 	return all
 }
@@ -130,28 +130,8 @@ func (k *keeper) raising(h *hold, stop context.CancelCauseFunc) (lost bool) {
 	return h.lost != nil
 }
 
-// arm sets the timer to the earliest hold. The caller has the mutex.
-func (k *keeper) arm() {
-	if len(k.holds) == 0 {
-		if k.timer != nil {
-			k.timer.Stop()
-		}
-		k.wakeAt = time.Time{}
-		return
-	}
-	at := k.holds[0].next()
-	if at.Equal(k.wakeAt) {
-		return
-	}
-	k.wakeAt = at
-	if k.timer == nil {
-		k.timer = time.AfterFunc(time.Until(at), k.tick)
-		return
-	}
-	k.timer.Reset(time.Until(at))
-}
-
-// tick signals the losses and hands out the renewals that are due.
+// tick gives up the calls and signals the losses whose time has come, and hands out
+// the renewals.
 func (k *keeper) tick() {
 	k.mu.Lock()
 	now := time.Now()
@@ -160,20 +140,22 @@ func (k *keeper) tick() {
 	// end drift into shared round trips.
 	soon := now.Add(k.every / 16)
 	var lost []*hold
-	for len(k.holds) > 0 {
-		h := k.holds[0]
+	var late []*alarm
+	for len(k.alarms) > 0 {
+		a := k.alarms[0]
+		h := a.hold
 		switch {
-		case !h.deadline.After(now):
-			cause := errDeadline
-			if h.deadline.Equal(h.end) {
-				cause = errMaxHold
-			}
-			k.lose(h, cause)
+		case h == nil && !a.at.After(now):
+			k.unset(a)
+			late = append(late, a)
+			continue
+		case h != nil && !h.deadline.After(now):
+			k.lose(h, cmp.Or(h.atEnd(), errDeadline))
 			lost = append(lost, h)
 			continue
-		case !h.next().After(soon) && !h.next().Equal(h.deadline):
+		case h != nil && a.at.Before(h.deadline) && !a.at.After(soon):
 			h.renewing = true
-			heap.Fix(&k.holds, 0)
+			k.set(a, h.next())
 			k.due = append(k.due, h)
 			continue
 		}
@@ -185,6 +167,9 @@ func (k *keeper) tick() {
 		go k.work()
 	}
 	k.mu.Unlock()
+	for _, a := range late {
+		a.stop(a.cause)
+	}
 	k.announce(lost)
 }
 
@@ -243,10 +228,8 @@ func (k *keeper) work() {
 
 // renew sends the requests and returns their outcomes, by until at the latest.
 func (k *keeper) renew(requests []Request, until time.Time) []error {
-	ctx, cancel := context.WithDeadline(context.Background(), until)
-	defer cancel()
 	var outcome []error
-	err := attempt(ctx, func(ctx context.Context) error {
+	err := k.attempt(context.Background(), time.Until(until), errDeadline, func(ctx context.Context) error {
 		outcome = k.send(ctx, requests)
 		return nil
 	}, nil)
@@ -290,9 +273,8 @@ func (k *keeper) settle(batch []*hold, errs []error, sent time.Time) {
 		default:
 			h.renewAt = time.Now().Add(max(time.Millisecond, min(k.every, time.Until(h.deadline))/4))
 		}
-		heap.Fix(&k.holds, h.index)
+		k.set(&h.alarm, h.next())
 	}
-	k.arm()
 	k.mu.Unlock()
 	for _, e := range events {
 		k.observer.Observe(e)

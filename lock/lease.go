@@ -111,8 +111,7 @@ func (s *Lease) Release(ctx context.Context) error {
 	k.mu.Unlock()
 	s.cancel(ErrReleased)
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for _, h := range slices.Backward(s.holds) {
 		errs = append(errs, s.locker.release(ctx, h, k.leave(h, s)))
@@ -124,7 +123,7 @@ func (s *Lease) Release(ctx context.Context) error {
 func (l *Locker) release(ctx context.Context, h *hold, last bool) error {
 	var err error
 	if last {
-		err = attempt(ctx, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
+		err = l.keeper.attempt(ctx, releaseTimeout, errNoAnswer, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
 	}
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline

@@ -19,8 +19,9 @@ const releaseTimeout = 5 * time.Second
 // per back end and set of options.
 type Locker struct {
 	*config
-	backend Backend
-	keeper  *keeper
+	backend  Backend
+	keeper   *keeper
+	noAnswer error // to an Acquire within the TTL
 
 	mu      sync.Mutex
 	closed  bool
@@ -41,7 +42,10 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	if _, ok := b.(FairBackend); c.fair && !ok {
 		return nil, fmt.Errorf("lock: WithFair needs a back end that queues, %T does not", b)
 	}
-	return &Locker{config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{})}, nil
+	return &Locker{
+		config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{}),
+		noAnswer: fmt.Errorf("no answer within the TTL of %v: %w", c.ttl, context.DeadlineExceeded),
+	}, nil
 }
 
 // Acquire waits until it has the lock of resource, raises the lease's fence on

@@ -102,7 +102,7 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	}
 	// Only now is it sure that no other holder drew a token between ours and the
 	// grant: a lock that is still held was held all along.
-	err = attempt(ctx, func(ctx context.Context) error { return l.backend.Renew(ctx, r) }, nil)
+	err = l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) error { return l.backend.Renew(ctx, r) }, nil)
 	if errors.Is(err, ErrLost) {
 		err = errSuperseded
 	}

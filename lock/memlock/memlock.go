@@ -46,6 +46,9 @@ func New() *Backend {
 	}
 }
 
+// Bounded implements [lock.Bounded]: nothing here waits.
+func (b *Backend) Bounded() bool { return true }
+
 // Acquire implements [lock.Backend].
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
 	b.mu.Lock()

@@ -46,8 +46,9 @@ const markLife = 10 * time.Second
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
 // [lock.Joiner], [lock.Inspector] and [lock.BatchRenewer] too.
 type Backend struct {
-	rdb    redis.UniversalClient
-	config config
+	rdb     redis.UniversalClient
+	bounded bool
+	config  config
 }
 
 // New returns a back end on rdb. It does not talk to the server, and never closes
@@ -57,8 +58,35 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{rdb: rdb, config: c}, nil
+	rdb, bounded := bound(rdb)
+	return &Backend{rdb: rdb, bounded: bounded, config: c}, nil
 }
+
+// bound returns the client with context deadlines that reach the network, if it
+// has them or if they can be had without changing the caller's: WithTimeout makes
+// a client with options of its own on the same connections. A cancellation waits
+// for the client's read timeout when the server hangs.
+func bound(rdb redis.UniversalClient) (redis.UniversalClient, bool) {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if o := c.Options(); !o.ContextTimeoutEnabled {
+			own := c.WithTimeout(o.ReadTimeout)
+			own.Options().WriteTimeout = o.WriteTimeout
+			own.Options().ContextTimeoutEnabled = true
+			return own, true
+		}
+		return c, true
+	case *redis.ClusterClient:
+		return c, c.Options().ContextTimeoutEnabled
+	case *redis.Ring:
+		return c, c.Options().ContextTimeoutEnabled
+	}
+	return rdb, false
+}
+
+// Bounded implements [lock.Bounded]. It is true except for a Cluster client or a
+// Ring without ContextTimeoutEnabled, whose calls cost a goroutine each.
+func (b *Backend) Bounded() bool { return b.bounded }
 
 // Acquire implements [lock.Backend]. Beyond the errors named there it returns
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
@@ -66,7 +94,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
 	keys := b.config.keys(r.Resource)
 	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter},
-		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.config.maxJump, b.config.mode).Slice()
+		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode).Slice()
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
 	}

@@ -1,0 +1,64 @@
+// Package rediskeys names the keys that fencing keeps in Redis, for the lock and
+// the sequencer, which share the counters.
+package rediskeys
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// A Scheme spreads resources over shards. A shard's number in braces is the hash
+// tag of its keys, so that everything of one resource is in one Cluster slot, and
+// there are as many counters as shards, however many resources there are.
+type Scheme struct {
+	Prefix string
+	Shards int
+}
+
+// MaxShards is the number of slots of a Redis Cluster.
+const MaxShards = 16384
+
+// Default returns the scheme of all who choose none.
+func Default() Scheme { return Scheme{Prefix: "fencing", Shards: 256} }
+
+// Validate says what is wrong with the scheme.
+func (s Scheme) Validate() error {
+	switch {
+	case s.Prefix == "":
+		return errors.New("the key prefix is empty; keys without one collide with the application's own")
+	case strings.ContainsAny(s.Prefix, "{}"):
+		return fmt.Errorf("key prefix %q has a brace, which would change the Cluster slot of its keys", s.Prefix)
+	case strings.ContainsFunc(s.Prefix, unicode.IsControl):
+		return fmt.Errorf("key prefix %q has a control character", s.Prefix)
+	case s.Shards < 1 || s.Shards > MaxShards:
+		return fmt.Errorf("%d shards are not from 1 to %d", s.Shards, MaxShards)
+	}
+	return nil
+}
+
+// Lock returns the key of the lock of resource.
+func (s Scheme) Lock(resource string) string { return s.key("lock", resource) + ":" + resource }
+
+// Counter returns the key of the counter of resource, which it shares with the
+// other resources of its shard.
+func (s Scheme) Counter(resource string) string { return s.key("fence", resource) }
+
+// Released returns the key that says for a short time who released resource last.
+func (s Scheme) Released(resource string) string { return s.key("released", resource) + ":" + resource }
+
+func (s Scheme) key(kind, resource string) string {
+	return s.Prefix + ":" + kind + ":{" + strconv.Itoa(s.shard(resource)) + "}"
+}
+
+// shard is the 32-bit FNV-1a hash of the resource modulo the number of shards;
+// clients in other languages compute the same.
+func (s Scheme) shard(resource string) int {
+	h := uint32(2166136261)
+	for i := range len(resource) {
+		h = (h ^ uint32(resource[i])) * 16777619
+	}
+	return int(h % uint32(s.Shards))
+}

@@ -1,0 +1,109 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/rediskeys"
+	"github.com/go-fencing/fencing/sequencer"
+)
+
+type config struct {
+	scheme  rediskeys.Scheme
+	names   func(resource string) (lock, counter string) // instead of the scheme
+	maxJump guard.Token
+	mode    string // "shared" if another library uses the lock keys too
+}
+
+// An Option configures a [Backend].
+type Option func(*config)
+
+// WithPrefix sets the first part of every key. Defaults to "fencing". All
+// processes that share locks need the same prefix.
+func WithPrefix(prefix string) Option { return func(c *config) { c.scheme.Prefix = prefix } }
+
+// WithShards sets the number of counters, over which the resources are spread by
+// a hash, and with them the number of Cluster slots in use. Defaults to 256. All
+// processes that share locks need the same number: with another one the same
+// resource has another lock.
+func WithShards(n int) Option { return func(c *config) { c.scheme.Shards = n } }
+
+// WithMaxJump bounds how far ahead of a counter an acquisition may ask for a
+// token. Defaults to sequencer.DefaultMaxJump.
+func WithMaxJump(d guard.Token) Option { return func(c *config) { c.maxJump = d } }
+
+// WithKeys keeps the lock of a resource under a key of your choice, so that it
+// excludes the locks of another library during a migration: one that sets a string
+// with NX under that key, such as redsync or bsm/redislock. A string found there
+// counts as a lock that is held. In Cluster both keys need one hash tag, and the
+// lock key too: a third key is made from it by appending ":released".
+func WithKeys(names func(resource string) (lock, counter string)) Option {
+	return func(c *config) { c.names, c.mode = names, "shared" }
+}
+
+func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
+	c := config{scheme: rediskeys.Default(), maxJump: sequencer.DefaultMaxJump, mode: "own"}
+	if isNil(rdb) {
+		return c, errors.New("redislock: the Redis client is nil")
+	}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if err := c.scheme.Validate(); err != nil {
+		return c, fmt.Errorf("redislock: %w", err)
+	}
+	if c.maxJump <= 0 {
+		return c, fmt.Errorf("redislock: greatest jump %d is not positive", c.maxJump)
+	}
+	if _, cluster := rdb.(*redis.ClusterClient); cluster && c.names != nil {
+		k := c.keys("example")
+		if tag := hashTag(k.lock); tag == "" || tag != hashTag(k.counter) {
+			return c, fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.lock, k.counter)
+		}
+	}
+	return c, nil
+}
+
+// isNil also finds the nil pointer of one of go-redis' own clients.
+func isNil(rdb redis.UniversalClient) bool {
+	switch c := rdb.(type) {
+	case nil:
+		return true
+	case *redis.Client:
+		return c == nil
+	case *redis.ClusterClient:
+		return c == nil
+	case *redis.Ring:
+		return c == nil
+	}
+	return false
+}
+
+// keys are the names of everything that Redis keeps of one resource.
+type keys struct {
+	lock    string
+	counter string
+	mark    string // who released last, for a short time
+}
+
+func (c config) keys(resource string) keys {
+	if c.names != nil {
+		lock, counter := c.names(resource)
+		return keys{lock: lock, counter: counter, mark: lock + ":released"}
+	}
+	return keys{lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource)}
+}
+
+// hashTag is the part of a key that decides its slot, "" if that is the whole key.
+func hashTag(key string) string {
+	_, rest, found := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !found || !closed {
+		return ""
+	}
+	return tag
+}
