@@ -1,0 +1,26 @@
+# Every target sets up what it needs; see scripts/deps.
+MODULES := . integration
+TESTFLAGS ?= -race -shuffle=on
+GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: test demo bench lint mutants fuzz deps
+
+test: deps ## every test of every module, on real servers
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test $(TESTFLAGS) ./...); done
+
+demo: ## the lost update, and the same history refused
+	go run ./cmd/fencectl demo
+
+bench: deps ## guarded against unguarded, in the same run
+	go test -run '^$$' -bench . -benchmem ./pgguard ./lock/redislock ./migrations ./sequencer/...
+
+lint: ## what CI checks besides the tests
+	@set -e; for m in $(MODULES); do (cd $$m; echo "== $$m"; \
+	  test -z "$$($(GOFUMPT) -l . | tee /dev/stderr)"; go vet ./...; $(STATICCHECK) ./...; go mod tidy -diff); done
+
+mutants: deps ## break each rule on purpose and see a test fail
+	scripts/mutants
+
+deps:
+	@scripts/deps

@@ -1,0 +1,133 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/lock/memlock"
+)
+
+// The lock, the fence and the guarded write together: what a service does around
+// its critical section.
+func Example() {
+	store := guard.NewMemory() // in a service: pgguard, gormguard or sqlguard
+	locker, err := lock.New(memlock.New(), lock.WithGuards(store))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = locker.Close() }()
+
+	stock := 10
+	err = locker.Do(context.Background(), "inventory:sku-42", func(ctx context.Context) error {
+		return store.Write(ctx, "inventory:sku-42", func() error {
+			stock--
+			return nil
+		})
+	})
+	fmt.Println(stock, err)
+	// Output: 9 <nil>
+}
+
+func ExampleLocker_Acquire() {
+	locker, _ := lock.New(memlock.New(), lock.WithTTL(10*time.Second))
+	defer func() { _ = locker.Close() }()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // bounds the wait
+	defer cancel()
+	lease, err := locker.Acquire(ctx, "inventory:sku-42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = lease.Release(ctx) }() // works after ctx has ended, too
+
+	fmt.Println("token", lease.Fence().Token)
+	// Output: token 1
+}
+
+func ExampleLocker_TryAcquire() {
+	backend := memlock.New()
+	web1, _ := lock.New(backend, lock.WithHolder("web-1"))
+	web2, _ := lock.New(backend, lock.WithHolder("web-2"))
+	lease, _ := web1.TryAcquire(context.Background(), "inventory:sku-42")
+	defer func() { _ = lease.Release(context.Background()) }()
+
+	_, err := web2.TryAcquire(context.Background(), "inventory:sku-42")
+	if held, ok := errors.AsType[*lock.HeldError](err); ok {
+		fmt.Println("held by", held.Holder)
+	}
+	// Output: held by web-1
+}
+
+func ExampleLocker_AcquireAll() {
+	locker, _ := lock.New(memlock.New())
+	lease, err := locker.AcquireAll(context.Background(), "account:bob", "account:alice")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = lease.Release(context.Background()) }()
+	for _, f := range guard.Fences(lease.Context()) {
+		fmt.Println(f.Resource)
+	}
+	// Output:
+	// account:alice
+	// account:bob
+}
+
+// Work that calls itself, or a helper that takes the same lock: the context tells
+// the locker that it has it already.
+func ExampleLocker_Acquire_reentrant() {
+	locker, _ := lock.New(memlock.New())
+	ctx := context.Background()
+	err := locker.Do(ctx, "inventory:sku-42", func(ctx context.Context) error {
+		outer, _ := guard.FromContext(ctx, "inventory:sku-42")
+		return locker.Do(ctx, "inventory:sku-42", func(ctx context.Context) error {
+			inner, _ := guard.FromContext(ctx, "inventory:sku-42")
+			fmt.Println("same fence:", inner == outer)
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// same fence: true
+	// <nil>
+}
+
+// The fence travels to another process as text, which joins the lock under it.
+func ExampleLocker_Join() {
+	backend := memlock.New() // one Redis, in a service
+	orders, _ := lock.New(backend)
+	lease, _ := orders.Acquire(context.Background(), "order:7")
+	message, _ := lease.Fence().MarshalText()
+
+	var fence guard.Fence
+	if err := fence.UnmarshalText(message); err != nil {
+		fmt.Println(err)
+		return
+	}
+	billing, _ := lock.New(backend)
+	joined, err := billing.Join(context.Background(), fence)
+	fmt.Println(joined.Fence().Token == lease.Fence().Token, err)
+
+	_ = lease.Release(context.Background())
+	_, err = orders.TryAcquire(context.Background(), "order:7")
+	fmt.Println("still held:", errors.Is(err, lock.ErrHeld))
+	_ = joined.Release(context.Background())
+	// Output:
+	// true <nil>
+	// still held: true
+}
+
+func ExampleLease_Lost() {
+	locker, _ := lock.New(memlock.New(), lock.WithTTL(50*time.Millisecond), lock.WithoutRenewal())
+	lease, _ := locker.Acquire(context.Background(), "inventory:sku-42")
+	<-lease.Lost() // nobody renews it
+	fmt.Println(errors.Is(context.Cause(lease.Context()), lock.ErrLost))
+	// Output: true
+}
