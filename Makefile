@@ -20,7 +20,7 @@ lint: ## what CI checks besides the tests
 	  test -z "$$($(GOFUMPT) -l . | tee /dev/stderr)"; go vet ./...; $(STATICCHECK) ./...; go mod tidy -diff); done
 
 mutants: deps ## break each rule on purpose and see a test fail
-	scripts/mutants
+	go run ./scripts/mutants
 
 deps:
 	@scripts/deps

@@ -28,13 +28,10 @@ type Lease struct {
 func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
 	s := &Lease{locker: l, holds: holds, gone: make(chan struct{})}
 	fences := make([]guard.Fence, len(holds))
-	carried, _ := ctx.Value(l).([]*hold)
-	carried = slices.Clip(carried)
+	outer, _ := ctx.Value(l).([]*hold)
+	carried := slices.Concat(holds, outer) // the inner one is found first
 	for i, h := range holds {
 		fences[i] = h.fence
-		if !slices.Contains(carried, h) {
-			carried = append(carried, h)
-		}
 	}
 	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, carried), fences...))
 
@@ -82,8 +79,9 @@ func (s *Lease) Context() context.Context { return s.ctx }
 func (s *Lease) Lost() <-chan struct{} { return s.gone }
 
 // Deadline returns when the lease must be presumed lost unless it is renewed
-// before. It is advisory: only the store's check is a guard, since any pause can
-// come after a look at the clock.
+// before, by the monotonic clock (which on Linux stands still while the machine is
+// suspended). It is advisory: only the store's check is a guard, since any pause
+// can come after a look at the clock.
 func (s *Lease) Deadline() time.Time {
 	s.locker.keeper.mu.Lock()
 	defer s.locker.keeper.mu.Unlock()

@@ -77,14 +77,18 @@ func (l *Locker) AcquireAll(ctx context.Context, resources ...string) (*Lease, e
 }
 
 // Do runs fn with the context of a lease on resource and releases the lease, also
-// when fn panics. It returns fn's error joined with that of the release: ErrLost
-// if the lease did not last until fn returned.
+// when fn panics. It returns fn's error, joined with that of the release if there is
+// one: ErrLost if the lease did not last until fn returned.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context) error) (err error) {
 	s, err := l.Acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Release(ctx)) }()
+	defer func() {
+		if lost := s.Release(ctx); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
 	return fn(s.Context())
 }
 

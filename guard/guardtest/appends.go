@@ -14,21 +14,19 @@ import (
 // an earlier transaction, so that every write which a stale holder gets through
 // loses another one.
 func historyOfAppends(ctx context.Context, store Store) error {
-	seed := newSeed()
-	s := newScene(store)
-	h := appends{scene: s, seq: forgetfulSequencer{rng: rand.New(rand.NewPCG(seed, 1000))}, entries: make(map[string]entry)}
-	h.resource, h.list = s.fence("", 0).Resource, s.key("list")
-	if err := s.contend(seed, &h.tally, func(c *contender) error { return h.work(ctx, c) }); err != nil {
-		return seeded(seed, err)
-	}
-	list, err := h.final(ctx)
-	if err == nil {
-		err = h.verify(list)
-	}
-	if err == nil {
-		err = h.meaningful()
-	}
-	return seeded(seed, err)
+	return play(func(seed uint64) (*tally, error) {
+		s := newScene(store)
+		h := appends{scene: s, seq: forgetfulSequencer{rng: rand.New(rand.NewPCG(seed, 1000))}, entries: make(map[string]entry)}
+		h.resource, h.list = s.fence("", 0).Resource, s.key("list")
+		if err := s.contend(seed, &h.tally, func(c *contender) error { return h.work(ctx, c) }); err != nil {
+			return nil, err
+		}
+		list, err := h.final(ctx)
+		if err == nil {
+			err = h.verify(list)
+		}
+		return &h.tally, err
+	})
 }
 
 type appends struct {
@@ -51,6 +49,7 @@ func (h *appends) work(ctx context.Context, c *contender) error {
 	var lease guard.Fence
 	held := false
 	for seq := range historyRounds {
+		c.rest()
 		if !held || c.rng.IntN(3) == 0 {
 			var err error
 			if lease, held, err = c.acquire(ctx, h.resource, &h.seq); err != nil {
@@ -72,7 +71,7 @@ func (h *appends) work(ctx context.Context, c *contender) error {
 // append reads the list, pauses, and writes it with one more entry.
 func (h *appends) append(ctx context.Context, c *contender, lease guard.Fence, mark string) (outcome, error) {
 	list, err := c.get(ctx, h.list, lease)
-	if result, err := c.judge("read", err); result != done || err != nil {
+	if result, err := c.judge(reading, err); result != done || err != nil {
 		return result, err
 	}
 	c.pause()
@@ -89,7 +88,7 @@ func (h *appends) append(ctx context.Context, c *contender, lease guard.Fence, m
 		c.yield()
 		return nil
 	})
-	result, err := c.judge("append", err)
+	result, err := c.judge(writing, err)
 	h.entriesMu.Lock()
 	defer h.entriesMu.Unlock()
 	h.entries[mark] = entry{fence: lease, outcome: result}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/go-fencing/fencing/guard"
 )
@@ -19,6 +20,8 @@ import (
 const (
 	historyWorkers = 8
 	historyRounds  = 25
+	historyPlays   = 3
+	acquireTries   = 20
 )
 
 // seedVariable repeats the schedule of a history that failed.
@@ -61,8 +64,9 @@ func (q *forgetfulSequencer) next(after guard.Token) guard.Token {
 // A tally counts what happened in a history. A run without refusals has proved
 // nothing.
 type tally struct {
-	mu                                     sync.Mutex
-	done, refused, raises, conflicts, lost int
+	mu                      sync.Mutex
+	done, refused           [2]int // transactions, by access
+	raises, conflicts, lost int    // raises refused, those of them as conflicts, outcomes unknown
 }
 
 func (t *tally) add(count *int) {
@@ -72,9 +76,9 @@ func (t *tally) add(count *int) {
 }
 
 func (t *tally) meaningful() error {
-	if t.done == 0 || t.refused == 0 || t.raises == 0 || t.conflicts == 0 {
-		return fmt.Errorf("the history proves nothing: %d transactions done, %d refused, %d raises refused, %d of them as conflicts; want some of each",
-			t.done, t.refused, t.raises, t.conflicts)
+	if t.done[writing] == 0 || t.refused[writing] == 0 || t.raises == 0 || t.conflicts == 0 {
+		return fmt.Errorf("the history proves nothing: %d writes done, %d refused, %d raises refused, %d of them as conflicts; want some of each",
+			t.done[writing], t.refused[writing], t.raises, t.conflicts)
 	}
 	return nil
 }
@@ -93,15 +97,15 @@ type contender struct {
 // the store is ahead of the sequencer. ok is false if others were faster.
 func (c *contender) acquire(ctx context.Context, resource string, q *forgetfulSequencer) (f guard.Fence, ok bool, err error) {
 	f = guard.Fence{Resource: resource, Token: q.next(0), Nonce: crand.Text(), Holder: c.name}
-	for range 5 {
+	for range acquireTries {
 		c.pause() // S7: a late raise
 		err := c.Raise(ctx, f)
-		c.gate.step()
 		if err == nil {
 			return f, true, nil
 		}
 		if errors.Is(err, guard.ErrBlocked) {
-			return f, false, nil
+			c.yield() // the transaction that is in the way ends by itself
+			continue
 		}
 		stale, ok := errors.AsType[*guard.StaleError](err)
 		if !ok {
@@ -127,14 +131,37 @@ func (c *contender) repeatRaise(ctx context.Context, f guard.Fence) error {
 }
 
 // pause lets others overtake, outside of a transaction.
-func (c *contender) pause() { c.gate.pause(c.rng.IntN(6)) }
+func (c *contender) pause() {
+	if c.rng.IntN(2) == 0 {
+		c.gate.pause(1 + c.rng.IntN(8))
+	}
+}
 
-// yield lets others run, inside of a transaction.
+// rest keeps a worker away between two rounds. If all came at once, each would be
+// superseded before it has written, and the history would be of refusals only.
+func (c *contender) rest() { c.gate.pause(c.rng.IntN(4 * historyWorkers)) }
+
+// yield lets others run, inside of a transaction. What they do there cannot be
+// waited for: if the guard is right, they wait for the transaction.
 func (c *contender) yield() {
+	if c.rng.IntN(4) == 0 {
+		<-time.After(time.Duration(c.rng.Int64N(int64(6 * time.Millisecond))))
+		return
+	}
 	for range c.rng.IntN(30) {
 		runtime.Gosched()
 	}
 }
+
+// An access is what a transaction was for.
+type access int
+
+const (
+	reading access = iota
+	writing
+)
+
+func (a access) String() string { return [...]string{"read", "write"}[a] }
 
 // An outcome is what a worker knows of a transaction afterwards.
 type outcome int
@@ -147,14 +174,14 @@ const (
 
 // judge sorts the error of a transaction. Any that a guard has no reason for in a
 // history is returned.
-func (c *contender) judge(what string, err error) (outcome, error) {
+func (c *contender) judge(what access, err error) (outcome, error) {
 	c.gate.step()
 	switch {
 	case err == nil:
-		c.add(&c.done)
+		c.add(&c.done[what])
 		return done, nil
 	case errors.Is(err, guard.ErrStale):
-		c.add(&c.refused)
+		c.add(&c.refused[what])
 		return refused, nil
 	case errors.Is(err, guard.ErrCommitUnknown):
 		c.add(&c.lost)
@@ -179,10 +206,21 @@ func (s *scene) contend(seed uint64, counts *tally, work func(c *contender) erro
 	return errors.Join(errs...)
 }
 
-// seeded adds to an error how to see it again.
-func seeded(seed uint64, err error) error {
-	if err == nil {
-		return nil
+// play runs a history, and again where by chance it was one that proves nothing.
+func play(history func(seed uint64) (*tally, error)) (err error) {
+	for range historyPlays {
+		seed := newSeed()
+		counts, failed := history(seed)
+		if err = failed; err == nil {
+			err = counts.meaningful()
+		}
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("%w (run again with %s=%d)", err, seedVariable, seed)
+		if failed != nil {
+			return err
+		}
 	}
-	return fmt.Errorf("%w (run again with %s=%d)", err, seedVariable, seed)
+	return err
 }

@@ -5,15 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/go-fencing/fencing/guard"
 )
-
-// patience is how long a check watches something that should be waiting before
-// it takes the wait for granted. A store that is slower passes without having
-// been tried; it never fails for it.
-const patience = 50 * time.Millisecond
 
 // A scene is what one check plays in: the store, names of its own, and the first
 // thing that went wrong. After that its methods do nothing, so that a check reads

@@ -14,22 +14,20 @@ import (
 // own, from balances read in an earlier transaction. No money comes or goes, and
 // the balances follow from the transfers that were acknowledged.
 func historyOfTransfers(ctx context.Context, store Store) error {
-	seed := newSeed()
-	h := transfers{scene: newScene(store)}
-	for i, name := range []string{"left", "right"} {
-		h.accounts[i] = account{
-			resource: h.of(name, "", 0).Resource, key: h.key(name),
-			seq: forgetfulSequencer{rng: rand.New(rand.NewPCG(seed, uint64(1000+i)))},
+	return play(func(seed uint64) (*tally, error) {
+		h := transfers{scene: newScene(store)}
+		for i, name := range []string{"left", "right"} {
+			h.accounts[i] = account{
+				resource: h.of(name, "", 0).Resource, key: h.key(name),
+				seq: forgetfulSequencer{rng: rand.New(rand.NewPCG(seed, uint64(1000+i)))},
+			}
 		}
-	}
-	err := h.contend(seed, &h.tally, func(c *contender) error { return h.work(ctx, c) })
-	if err == nil {
-		err = h.verify(ctx)
-	}
-	if err == nil {
-		err = h.meaningful()
-	}
-	return seeded(seed, err)
+		err := h.contend(seed, &h.tally, func(c *contender) error { return h.work(ctx, c) })
+		if err == nil {
+			err = h.verify(ctx)
+		}
+		return &h.tally, err
+	})
 }
 
 type transfers struct {
@@ -45,46 +43,47 @@ type account struct {
 }
 
 func (h *transfers) work(ctx context.Context, c *contender) error {
-	var leases []guard.Fence
+	var leases [2]guard.Fence
+	held := false
 	for range historyRounds {
-		if leases == nil || c.rng.IntN(3) == 0 {
+		c.rest()
+		if !held || c.rng.IntN(2) == 0 {
+			first := c.rng.IntN(2)
+			expired := []int{first, 1 - first} // raised in either order
+			if held && c.rng.IntN(2) == 0 {
+				expired = expired[:1]
+			}
 			var err error
-			if leases, err = h.acquire(ctx, c); err != nil {
+			if held, err = h.acquire(ctx, c, &leases, expired); err != nil {
 				return err
 			}
-			if leases == nil {
+			if !held {
 				continue
 			}
 		}
-		result, err := h.transfer(ctx, c, leases)
+		result, err := h.transfer(ctx, c, leases[:])
 		if err != nil {
 			return err
 		}
-		if result != done {
-			leases = nil
-		}
+		held = result == done
 	}
 	return nil
 }
 
-// acquire raises both fences, in either order; nil if others were faster.
-func (h *transfers) acquire(ctx context.Context, c *contender) ([]guard.Fence, error) {
-	var leases []guard.Fence
-	first := c.rng.IntN(2)
-	for _, i := range []int{first, 1 - first} {
+// acquire replaces the leases of some accounts; false if others were faster.
+func (h *transfers) acquire(ctx context.Context, c *contender, leases *[2]guard.Fence, accounts []int) (held bool, err error) {
+	for _, i := range accounts {
 		a := &h.accounts[i]
-		lease, held, err := c.acquire(ctx, a.resource, &a.seq)
-		if err != nil || !held {
-			return nil, err
+		if leases[i], held, err = c.acquire(ctx, a.resource, &a.seq); err != nil || !held {
+			return false, err
 		}
-		leases = append(leases, lease)
 	}
-	return leases, nil
+	return true, nil
 }
 
 func (h *transfers) transfer(ctx context.Context, c *contender, leases []guard.Fence) (outcome, error) {
 	left, right, err := h.balances(ctx, leases)
-	if result, err := c.judge("read", err); result != done || err != nil {
+	if result, err := c.judge(reading, err); result != done || err != nil {
 		return result, err
 	}
 	if left+right != 0 {
@@ -100,7 +99,7 @@ func (h *transfers) transfer(ctx context.Context, c *contender, leases []guard.F
 		c.yield()
 		return tx.Put(ctx, h.accounts[1].key, strconv.FormatInt(right+amount, 10))
 	})
-	result, err := c.judge("transfer", err)
+	result, err := c.judge(writing, err)
 	if result == done {
 		h.moved.Add(amount)
 	}
@@ -130,18 +129,18 @@ func (h *transfers) balances(ctx context.Context, leases []guard.Fence) (left, r
 
 func (h *transfers) verify(ctx context.Context) error {
 	return h.contendAlone(func(c *contender) error {
-		leases, err := h.acquire(ctx, c)
-		if err != nil || leases == nil {
-			return fmt.Errorf("the last raises: %w", orNil(err))
+		var leases [2]guard.Fence
+		if held, err := h.acquire(ctx, c, &leases, []int{0, 1}); err != nil || !held {
+			return fmt.Errorf("the last raises: held %t: %w", held, orNil(err))
 		}
-		left, right, err := h.balances(ctx, leases)
+		left, right, err := h.balances(ctx, leases[:])
 		if err != nil {
 			return fmt.Errorf("the last read: %w", err)
 		}
 		moved := h.moved.Load()
 		if left+right != 0 || h.lost == 0 && right != moved {
-			return fmt.Errorf("the balances are %d and %d after %d was moved in %d transactions; acknowledged transfers are lost or refused ones are there",
-				left, right, moved, h.done)
+			return fmt.Errorf("the balances are %d and %d after %d was moved in %d transfers; acknowledged transfers are lost or refused ones are there",
+				left, right, moved, h.done[writing])
 		}
 		return nil
 	})

@@ -16,7 +16,12 @@ import (
 	"github.com/go-fencing/fencing/internal/localserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(crashEnv) != "" {
+		startAndWaitForDeath()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func startPostgres(t *testing.T, o localserver.PostgresOptions) *localserver.Postgres {
 	t.Helper()
@@ -55,7 +60,7 @@ func client(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
 	require.NoError(t, err)
-	o.MaxRetries = -1
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	rdb := redis.NewClient(o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -68,6 +73,7 @@ func show(t *testing.T, conn *pgx.Conn, setting string) (value string) {
 }
 
 func TestPostgresIsDurableAndTakesSettings(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t, localserver.PostgresOptions{Settings: map[string]string{"max_connections": "17", "log_line_prefix": "it's %p "}})
 	conn := connect(t, s.URL(""))
 	require.Equal(t, "on", show(t, conn, "fsync"))
@@ -80,6 +86,7 @@ func TestPostgresIsDurableAndTakesSettings(t *testing.T) {
 }
 
 func TestPostgresKeepsItsDataAndPortOverACrash(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t, localserver.PostgresOptions{})
 	conn := connect(t, s.URL(""))
 	_, err := conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS n")
@@ -108,6 +115,7 @@ func TestPostgresKeepsItsDataAndPortOverACrash(t *testing.T) {
 }
 
 func TestPostgresRestartsWhileItRuns(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t, localserver.PostgresOptions{})
 	pid := s.PID()
 	require.NoError(t, s.Restart(t.Context()))
@@ -116,6 +124,7 @@ func TestPostgresRestartsWhileItRuns(t *testing.T) {
 }
 
 func TestPausedPostgresAnswersNobodyUntilItIsResumed(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t, localserver.PostgresOptions{})
 	conn := connect(t, s.URL(""))
 	require.NoError(t, s.Pause())
@@ -132,6 +141,7 @@ func TestPausedPostgresAnswersNobodyUntilItIsResumed(t *testing.T) {
 }
 
 func TestPausedPostgresCanBeKilledAndStopped(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t, localserver.PostgresOptions{})
 	connect(t, s.URL(""))
 	require.NoError(t, s.Pause())
@@ -142,6 +152,7 @@ func TestPausedPostgresCanBeKilledAndStopped(t *testing.T) {
 }
 
 func TestStopRemovesTheDirectoryAndIsFinal(t *testing.T) {
+	t.Parallel()
 	for name, s := range map[string]interface {
 		Dir() string
 		Addr() string
@@ -164,6 +175,7 @@ func TestStopRemovesTheDirectoryAndIsFinal(t *testing.T) {
 }
 
 func TestRedisKeepsNothingUnlessToldTo(t *testing.T) {
+	t.Parallel()
 	forgetful := startRedis(t, localserver.RedisOptions{})
 	require.NoError(t, client(t, forgetful.URL()).Set(t.Context(), "k", "v", 0).Err())
 	require.NoError(t, forgetful.Restart(t.Context()))
@@ -176,7 +188,14 @@ func TestRedisKeepsNothingUnlessToldTo(t *testing.T) {
 	require.Equal(t, "v", client(t, durable.URL()).Get(t.Context(), "k").Val())
 }
 
+func TestRedisCanDemandAPassword(t *testing.T) {
+	t.Parallel()
+	s := startRedis(t, localserver.RedisOptions{Args: []string{"--requirepass", "right"}})
+	require.ErrorContains(t, client(t, s.URL()).Ping(t.Context()).Err(), "NOAUTH")
+}
+
 func TestPausedRedisAnswersNobodyUntilItIsResumed(t *testing.T) {
+	t.Parallel()
 	s := startRedis(t, localserver.RedisOptions{})
 	rdb := client(t, s.URL())
 	require.NoError(t, rdb.Ping(t.Context()).Err())
@@ -189,6 +208,7 @@ func TestPausedRedisAnswersNobodyUntilItIsResumed(t *testing.T) {
 }
 
 func TestAFailedStartShowsTheServersOwnWords(t *testing.T) {
+	t.Parallel()
 	_, err := localserver.StartRedis(t.Context(), localserver.RedisOptions{Args: []string{"--maxmemory-policy", "nonsense"}})
 	skipUnlessKnown(t, err)
 	require.ErrorContains(t, err, "maxmemory-policy")
@@ -207,6 +227,7 @@ func skipUnlessKnown(t *testing.T, err error) {
 }
 
 func TestStartGivesUpWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := localserver.StartPostgres(ctx, localserver.PostgresOptions{})
@@ -216,15 +237,41 @@ func TestStartGivesUpWithItsContext(t *testing.T) {
 }
 
 func TestAMissingServerIsToldWithTheWayToGetIt(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := localserver.StartPgBouncer(t.Context(), "postgres://u:secret@127.0.0.1/d")
-	if err == nil {
-		t.Skip("pgbouncer is outside PATH too")
+	t.Parallel()
+	_, err := localserver.FindTool("no-such-server", "its-package", "its-formula")
+	require.ErrorIs(t, err, localserver.ErrNotInstalled)
+	require.ErrorContains(t, err, `"apt-get install its-package"`)
+}
+
+func TestTheNewestPostgresIsTaken(t *testing.T) {
+	t.Parallel()
+	for dir, version := range map[string]int{
+		"/usr/lib/postgresql/9.6/bin":           9,
+		"/usr/lib/postgresql/17/bin":            17,
+		"/opt/homebrew/opt/postgresql@16/bin":   16,
+		"/usr/pgsql-15/bin":                     15,
+		"/usr/local/pgsql/bin":                  0,
+		"/Applications/Versions/latest/bin":     0,
+		"/Applications/Postgres.app/V/16.3/bin": 16,
+	} {
+		require.Equal(t, version, localserver.Version(dir), dir)
 	}
+}
+
+func TestAFailedPgBouncerKeepsThePasswordToItself(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := localserver.StartPgBouncer(ctx, "postgres://u:secret@127.0.0.1:1/d")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "secret")
+	_, err = localserver.StartPgBouncer(ctx, "postgres://u:secret@127.0.0.1:port/d")
+	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
 }
 
 func TestPgBouncerSharesServerConnectionsPerTransaction(t *testing.T) {
+	t.Parallel()
 	pg := startPostgres(t, localserver.PostgresOptions{})
 	b, err := localserver.StartPgBouncer(t.Context(), pg.URL(""))
 	skipUnlessInstalled(t, err)

@@ -1,6 +1,7 @@
 package localserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	initdb := p.command(ctx, filepath.Join(bin, "initdb"), "--pgdata="+s.data(), "--username=postgres",
 		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("localserver: initdb: %w:\n%s", err, out), s.Stop())
+		return nil, errors.Join(fmt.Errorf("localserver: initdb: %w:\n%s", cmp.Or(context.Cause(ctx), err), out), s.Stop())
 	}
 	if err := s.launch(ctx, func(port int) error { p.args = s.arguments(port, o.Settings); return nil }); err != nil {
 		return nil, err

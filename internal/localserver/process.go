@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	startTimeout = time.Minute      // for a server to answer after its start
-	stopTimeout  = 20 * time.Second // for a server to end by itself before it is killed
-	pollInterval = 20 * time.Millisecond
-	logName      = "server.log"
-	logLines     = 12 // of the server's log in an error
+	startTimeout  = time.Minute      // for a server to answer after its start
+	stopTimeout   = 20 * time.Second // for a server to end by itself before it is killed
+	orphanTimeout = 3 * time.Second  // for what a killed server forked
+	pollInterval  = 20 * time.Millisecond
+	logName       = "server.log"
+	logLines      = 12 // of the server's log in an error
 )
 
 var (
@@ -139,17 +140,21 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
+	var failure error
 	for {
 		err := ready(ctx)
 		if err == nil {
 			return nil
+		}
+		if failure == nil || ctx.Err() == nil { // the deadline is no reason by itself
+			failure = err
 		}
 		select {
 		case <-tick.C:
 		case <-done:
 			return fmt.Errorf("localserver: %s ended during its start; the end of its log:\n%s", p.name, p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("localserver: %s did not answer: %w (%w); the end of its log:\n%s", p.name, err, context.Cause(ctx), p.logTail())
+			return fmt.Errorf("localserver: %s did not answer: %w (%w); the end of its log:\n%s", p.name, failure, context.Cause(ctx), p.logTail())
 		}
 	}
 }

@@ -28,7 +28,8 @@ func children(int) ([]relative, error) { return nil, nil }
 
 func (relative) alive() bool { return false }
 
-func (relative) kill() {}
+func (relative) resume() {}
+func (relative) kill()   {}
 
 func suspend(*os.Process) error   { return errors.ErrUnsupported }
 func unsuspend(*os.Process) error { return errors.ErrUnsupported }

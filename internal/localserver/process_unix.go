@@ -96,8 +96,7 @@ func unsuspend(child *os.Process) error {
 	return signalAll(child, family, syscall.SIGCONT)
 }
 
-func (r relative) kill() {
-	if r.alive() {
-		_ = syscall.Kill(r.pid, syscall.SIGKILL) // a process that has just ended is what was wanted
-	}
-}
+// resume and kill ignore a process that has just ended: that is what they want.
+
+func (r relative) resume() { _ = syscall.Kill(r.pid, syscall.SIGCONT) }
+func (r relative) kill()   { _ = syscall.Kill(r.pid, syscall.SIGKILL) }

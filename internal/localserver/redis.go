@@ -54,7 +54,11 @@ func (s *Redis) answers(ctx context.Context) error {
 	defer cancel()
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, DisableIdentity: true})
 	defer closeQuietly(rdb)
-	if err := rdb.Ping(ctx).Err(); err != nil {
+	err := rdb.Ping(ctx).Err()
+	if redis.HasErrorPrefix(err, "NOAUTH") {
+		return nil // it answers, and tells no more without the password in Args
+	}
+	if err != nil {
 		return err
 	}
 	info, err := rdb.Info(ctx, "server").Result()

@@ -95,14 +95,18 @@ func (s *server) kill() error {
 	return nil
 }
 
-// bury waits until the orphans of a killed server have ended. Postgres' backends
-// do so by themselves as soon as they notice, unless they are stopped or compute.
+// bury waits until the orphans of a killed server have ended, since Postgres does
+// not start again beside them. Its backends end by themselves as soon as they
+// notice; one that computes may notice late.
 func bury(family []relative) {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(orphanTimeout)
 	for _, r := range family {
-		for r.alive() {
-			if time.Now().After(deadline) {
+		for first := true; r.alive(); first = false {
+			switch {
+			case time.Now().After(deadline):
 				r.kill()
+			case first: // it may have been paused
+				r.resume()
 			}
 			time.Sleep(pollInterval)
 		}

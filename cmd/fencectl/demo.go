@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/demo"
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+	"github.com/go-fencing/fencing/internal/localserver"
+)
+
+func newDemo(a *app) *cobra.Command {
+	var fast bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Play a lost update, and the same history refused",
+		Long: `Play a lost update under a distributed lock, the same history with a fence, and a
+Redis that forgets everything. It takes about ten seconds and needs nothing: Redis
+runs in this process, Postgres as a private server from the machine's own
+binaries.
+
+With --redis or --postgres (or FENCING_REDIS_URL, FENCING_POSTGRES_URL, but not
+DATABASE_URL) it plays on your servers: under random names, removing only what it
+made, and without a FLUSHALL.
+
+Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("schema") {
+				return errors.New("--schema: the demo makes a fence schema of its own, under a random name")
+			}
+			return a.demo(cmd, fast)
+		},
+	}
+	cmd.Flags().BoolVar(&fast, "fast", false, "leave no time to read along")
+	return cmd
+}
+
+func (a *app) demo(cmd *cobra.Command, fast bool) error {
+	o := demo.Options{Fast: fast}
+	var err error
+	// DATABASE_URL belongs to an application: a demo is not what it was set for.
+	if s := setting("--postgres", a.postgres, postgresVariables[:1]); s.Value != "" {
+		if o.Postgres, err = target.ParsePostgres(s); err != nil {
+			return err
+		}
+	}
+	if s := a.redisSetting(); s.Value != "" {
+		if o.Redis, err = target.ParseRedis(s); err != nil {
+			return err
+		}
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("demo: this program cannot start itself again as a worker: %w", err)
+	}
+	o.Worker = []string{program, workerCommand}
+
+	out := demo.NewTimeline(a.stdout, style(a.stdout))
+	if a.json {
+		out = demo.NewJSONLines(a.stdout)
+	}
+	verdict, err := demo.Run(cmd.Context(), o, out)
+	switch {
+	case errors.Is(err, localserver.ErrNotInstalled):
+		return fmt.Errorf("demo: %w, or name a server of yours with --postgres postgres://user@host:port/database", err)
+	case err != nil:
+		return fmt.Errorf("demo: %w", err)
+	case !verdict.OK:
+		return errAnswer
+	}
+	return nil
+}
+
+const workerCommand = "demo-worker"
+
+// newDemoWorker is the other end of the demo.
+func newDemoWorker(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    workerCommand,
+		Short:  "A worker of the demo",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.Work(cmd.Context(), a.stdin, a.stdout)
+		},
+	}
+}
+
+// style is colourful on a terminal that can show it and is allowed to: no-color.org.
+func style(w io.Writer) demo.Style {
+	f, ok := w.(*os.File)
+	if !ok {
+		return demo.Style{}
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return demo.Style{}
+	}
+	const columns = 80 // what every terminal has
+	return demo.Style{Width: columns, Color: os.Getenv("NO_COLOR") == "" && cmp.Or(os.Getenv("TERM"), "dumb") != "dumb"}
+}

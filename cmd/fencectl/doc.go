@@ -1,0 +1,16 @@
+// Fencectl shows what fencing does, and sets a database up for it.
+//
+//	fencectl demo                                   the lost update, and the same history refused
+//	fencectl migrate up|down|status                 the fence schema of a database
+//	fencectl migrate print --tool goose             the same as files for a migration tool
+//	fencectl protect inventory --resource "'inventory:' || sku" --trigger
+//
+// Results go to stdout, everything else to stderr. Exit codes:
+//
+//	0    done, and the answer is good
+//	1    done, and the answer is bad: the history of the demo is not clean, the
+//	     fence schema is not up to date, or tables in use forbid to remove it
+//	2    bad usage or bad input; nothing was changed
+//	3    a server could not be reached, or refused
+//	130  interrupted
+package main

@@ -1,0 +1,89 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/migrations"
+)
+
+// A postgresStage is the Postgres that the demo plays on: two schemas of its own
+// in the user's database, or in that of a private server.
+type postgresStage struct {
+	url         string
+	about       string
+	schema      string // of the inventory
+	fenceSchema string
+	pool        *pgxpool.Pool
+	server      *localserver.Postgres // nil if it is the user's
+}
+
+// openPostgres takes the user's database, or starts a server if address is nil.
+func openPostgres(ctx context.Context, address *target.Postgres, name string) (*postgresStage, error) {
+	s := &postgresStage{schema: name, fenceSchema: name + "_fence"}
+	if address == nil {
+		var err error
+		if s.server, err = localserver.StartPostgres(ctx, localserver.PostgresOptions{}); err != nil {
+			return nil, err
+		}
+		if address, err = target.ParsePostgres(target.Setting{Source: "postgres", Value: s.server.URL("")}); err != nil {
+			return nil, errors.Join(err, s.server.Stop())
+		}
+	}
+	s.url = address.Value
+	err := s.build(ctx, address)
+	if err != nil {
+		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *postgresStage) build(ctx context.Context, address *target.Postgres) (err error) {
+	if s.pool, err = address.Pool(ctx, 2); err != nil {
+		return err
+	}
+	var version string
+	if err := s.pool.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
+		return address.Unusable(err)
+	}
+	s.about = fmt.Sprintf("PostgreSQL %s, a private server at %s", version, address.HostPort())
+	if s.server == nil {
+		s.about = fmt.Sprintf("PostgreSQL %s, %s, schema %s", version, address, s.schema)
+	}
+	schema, shop := pgx.Identifier{s.schema}.Sanitize(), inventory{s.schema}
+	if err := migrations.Up(ctx, s.pool, migrations.WithSchema(s.fenceSchema)); err != nil {
+		return address.Unusable(err)
+	}
+	_, err = s.pool.Exec(ctx, "CREATE SCHEMA "+schema+";"+
+		" COMMENT ON SCHEMA "+schema+" IS 'made by fencectl demo; it can be dropped';"+
+		" CREATE TABLE "+shop.table()+" (sku text PRIMARY KEY, stock integer NOT NULL);"+
+		fmt.Sprintf(" INSERT INTO %s VALUES ('%s', %d)", shop.table(), sku, opening))
+	if err != nil {
+		return address.Unusable(err)
+	}
+	return nil
+}
+
+func (s *postgresStage) close(ctx context.Context) error {
+	if s.server != nil {
+		if s.pool != nil {
+			s.pool.Close()
+		}
+		return s.server.Stop()
+	}
+	if s.pool == nil {
+		return nil
+	}
+	defer s.pool.Close()
+	drop := fmt.Sprintf("DROP SCHEMA IF EXISTS %s, %s CASCADE", pgx.Identifier{s.schema}.Sanitize(), pgx.Identifier{s.fenceSchema}.Sanitize())
+	if _, err := s.pool.Exec(ctx, drop); err != nil {
+		return fmt.Errorf("the schemas %s and %s are left in the database: %w", s.schema, s.fenceSchema, err)
+	}
+	return nil
+}

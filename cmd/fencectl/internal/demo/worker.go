@@ -1,0 +1,194 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/lock/redislock"
+	"github.com/go-fencing/fencing/pgguard"
+)
+
+// Work is the worker process: it does what in orders until that ends.
+func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	orders, replies := json.NewDecoder(in), json.NewEncoder(out)
+	var s setup
+	if err := orders.Decode(&s); err != nil {
+		return fmt.Errorf("this command is for \"fencectl demo\" alone: %w", err)
+	}
+	w, err := newWorker(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for {
+		var o order
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := replies.Encode(w.obey(ctx, o)); err != nil {
+			return err
+		}
+	}
+}
+
+type worker struct {
+	pool     *pgxpool.Pool
+	guard    *pgguard.Guard
+	alone    *lock.Locker // no store knows of it
+	guarded  *lock.Locker
+	shop     inventory
+	cleanups []func()
+
+	lease *lock.Lease
+	db    dbtx // the pool or the guard: the code that uses it is the same
+
+	mu     sync.Mutex
+	events []event
+}
+
+func newWorker(ctx context.Context, s setup) (*worker, error) {
+	w := &worker{shop: inventory{s.Schema}}
+	err := w.open(ctx, s)
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *worker) open(ctx context.Context, s setup) error {
+	postgres, err := target.ParsePostgres(target.Setting{Source: "--postgres", Value: s.Postgres})
+	if err != nil {
+		return err
+	}
+	redis, err := target.ParseRedis(target.Setting{Source: "--redis", Value: s.Redis})
+	if err != nil {
+		return err
+	}
+	if w.pool, err = postgres.Pool(ctx, 4); err != nil {
+		return err
+	}
+	w.cleanups = append(w.cleanups, w.pool.Close)
+	rdb, err := redis.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	w.cleanups = append(w.cleanups, func() { _ = rdb.Close() }) // the process ends with it
+	if w.guard, err = pgguard.New(w.pool, pgguard.WithSchema(s.FenceSchema)); err != nil {
+		return err
+	}
+	locks, err := redislock.New(rdb, redislock.WithPrefix(s.Prefix))
+	if err != nil {
+		return err
+	}
+	opts := []lock.Option{lock.WithTTL(s.TTL), lock.WithHolder(fmt.Sprintf("%s (process %d)", s.Name, os.Getpid())), lock.WithObserver(w.observe)}
+	if !canFreeze {
+		// A worker that only waits would go on renewing.
+		opts = append(opts, lock.WithoutRenewal())
+	}
+	if w.alone, err = lock.New(locks, opts...); err != nil {
+		return err
+	}
+	w.cleanups = append(w.cleanups, func() { _ = w.alone.Close() }) // what is left of a lease ends with its TTL
+	if w.guarded, err = lock.New(locks, append(opts, lock.WithGuards(w.guard))...); err != nil {
+		return err
+	}
+	w.cleanups = append(w.cleanups, func() { _ = w.guarded.Close() })
+	return nil
+}
+
+func (w *worker) close() {
+	for i := len(w.cleanups) - 1; i >= 0; i-- {
+		w.cleanups[i]()
+	}
+}
+
+func (w *worker) obey(ctx context.Context, o order) reply {
+	begun := time.Now()
+	r, err := w.do(ctx, o)
+	r.Took = time.Since(begun)
+	if w.lease != nil {
+		r.Fence, r.Left = w.lease.Fence(), time.Until(w.lease.Deadline())
+	}
+	if err != nil {
+		r.Error = failed(err)
+	}
+	return r
+}
+
+func (w *worker) do(ctx context.Context, o order) (r reply, err error) {
+	if o.Do != doAcquire && w.lease == nil {
+		return r, fmt.Errorf("%s without a lease", o.Do)
+	}
+	switch o.Do {
+	case doAcquire:
+		locker := w.alone
+		w.db = w.pool
+		if o.Guarded {
+			locker, w.db = w.guarded, w.guard
+		}
+		w.recorded() // what an earlier lease left
+		w.lease, err = locker.Acquire(ctx, resource)
+		r.Events = w.recorded()
+	case doRead:
+		r.Stock, err = w.shop.stock(w.lease.Context(), w.db)
+	case doCheck:
+		err = context.Cause(w.lease.Context())
+	case doWrite:
+		// The lease's fence, without its end: the check came before, and a pause can
+		// come between any check and the moment at which the server takes the write.
+		err = w.shop.setStock(context.WithoutCancel(w.lease.Context()), w.db, o.Stock)
+	case doRelease:
+		err = w.lease.Release(ctx)
+	default:
+		err = fmt.Errorf("unknown order %q", o.Do)
+	}
+	return r, err
+}
+
+func (w *worker) observe(e guard.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := ""
+	if e.Err != nil {
+		text = e.Err.Error()
+	}
+	w.events = append(w.events, event{Kind: e.Kind, Token: e.Fence.Token, Took: e.Took, Error: text})
+}
+
+func (w *worker) recorded() []event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	events := w.events
+	w.events = nil
+	return events
+}
+
+func failed(err error) *failure {
+	f := &failure{Text: err.Error(), Stale: errors.Is(err, guard.ErrStale), Lost: errors.Is(err, lock.ErrLost)}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		f.Postgres, f.SQLState = pgErr.Error(), pgErr.Code
+	}
+	return f
+}
+
+// A dbtx is what the inventory's code needs: a pool has it, and so has a guard.
+type dbtx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}

@@ -1,0 +1,74 @@
+package target
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// Redis is the address of a Redis server.
+type Redis struct {
+	Setting
+	Options *redis.Options
+}
+
+func init() {
+	// go-redis logs to stderr what it returns as errors too.
+	logging.Disable()
+}
+
+// ParseRedis reads a redis://, rediss:// or unix:// URL. The error is ErrInvalid.
+func ParseRedis(s Setting) (*Redis, error) {
+	if s.Value == "" {
+		return nil, missing("Redis given; name one with --redis redis://host:port/0 or in FENCING_REDIS_URL")
+	}
+	u, err := s.split("redis", "rediss", "unix")
+	if err != nil {
+		return nil, err
+	}
+	u.User = nil // the password is often written where the user should be
+	s.shown = shown(u)
+	o, err := redis.ParseURL(s.Value)
+	if err != nil {
+		return nil, s.bad(err.Error()) // quotes a part of what is shown anyway
+	}
+	return &Redis{s, o}, nil
+}
+
+// String names the server, without user and password.
+func (r *Redis) String() string {
+	if r.Options.Network == "unix" {
+		return "unix://" + r.Options.Addr
+	}
+	scheme := "redis"
+	if r.Options.TLSConfig != nil {
+		scheme = "rediss"
+	}
+	return fmt.Sprintf("%s://%s/%d", scheme, r.Options.Addr, r.Options.DB)
+}
+
+// Connect returns a client of a server that answers. The error is ErrUnreachable.
+func (r *Redis) Connect(ctx context.Context) (*redis.Client, error) {
+	rdb := redis.NewClient(r.Options)
+	err := rdb.Ping(ctx).Err()
+	if err == nil {
+		return rdb, nil
+	}
+	_ = rdb.Close() // nothing was done with it
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	hint := "is a server running there?"
+	if redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOPERM") {
+		hint = "write user and password into the URL, in front of the host and an @"
+	}
+	return nil, &failure{fmt.Sprintf("%s: cannot use %s: %s; %s", r.Source, r, OneLine(err.Error()), hint), ErrUnreachable}
+}
+
+// Unusable is the error for a server that answers and then does not do what is
+// needed. It is ErrUnreachable.
+func (r *Redis) Unusable(err error) error {
+	return &failure{fmt.Sprintf("%s: cannot use %s: %s", r.Source, r, OneLine(err.Error())), ErrUnreachable}
+}

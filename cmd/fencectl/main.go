@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// The clean-up after an interrupt is bounded, so the signals stay caught until
+	// the end: some senders send a signal twice.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// Writing to a closed pipe is then an error like any other, after which there
+	// may be servers to stop.
+	signal.Ignore(syscall.SIGPIPE)
+
+	a := &app{stdin: stdin, stdout: stdout}
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(ctx, err)
+	if err != nil && !errors.Is(err, errAnswer) {
+		secrets := target.NewSecrets(append(args, environment()...)...)
+		_, _ = fmt.Fprintln(stderr, "fencectl:", secrets.Hide(target.OneLine(err.Error())))
+	}
+	return code
+}

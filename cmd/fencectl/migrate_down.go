@@ -1,0 +1,26 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/go-fencing/fencing/migrations"
+)
+
+func newMigrateDown(a *app) *cobra.Command {
+	var to int
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the fence schema, or take it back to an earlier version",
+		Long: `Remove the fence schema with every fence in it, or take it back to an earlier
+version, in one transaction. It refuses, with exit code 1, while tables have
+triggers of "fencectl protect" that need the schema.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.migrate(cmd, to, func(d *database, opts ...migrations.Option) error {
+				return migrations.Down(cmd.Context(), d, opts...)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&to, "to", 0, "`version` to stop at; 0 removes everything")
+	return cmd
+}

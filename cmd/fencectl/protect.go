@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/go-fencing/fencing/migrations"
+)
+
+// A protection is what "fencectl protect" was asked for.
+type protection struct {
+	table    string
+	options  migrations.ProtectOptions
+	restore  bool
+	print    bool
+	printing printing
+}
+
+func newProtect(a *app) *cobra.Command {
+	var p protection
+	cmd := &cobra.Command{
+		Use:   "protect TABLE --resource EXPR",
+		Short: "Make a table record, and refuse writes from outside of, its fence",
+		Long: `Make a table take part in fencing: a version column says under which token a row
+was last written, and with --trigger the table refuses every write outside of a
+transaction that has entered the row's fence.
+
+TABLE is written as in SQL: inventory, app.inventory, '"App"."Odd Table"'.
+EXPR is a SQL expression over the columns of a row that gives the name of the
+fence which the row needs. An empty EXPR accepts any fence that was entered.
+
+It is done in one transaction. --down takes everything off again.`,
+		Example: `  fencectl protect inventory --resource "'inventory:' || sku" --trigger
+  fencectl protect inventory --resource "'inventory:' || sku" --trigger --print --tool goose
+  fencectl protect inventory --down`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("protect takes the name of one table, not %d arguments; quote a name that has spaces", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.table, p.options.Schema = args[0], a.schema
+			if err := p.check(cmd); err != nil {
+				return err
+			}
+			return a.protect(cmd.Context(), p)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.options.Resource, "resource", "", "SQL `expression` that names the fence of a row, such as \"'inventory:' || sku\"")
+	flags.BoolVar(&p.options.Trigger, "trigger", false, "refuse writes from outside of the fence")
+	flags.StringVar(&p.options.Column, "column", "fence_token", "`name` of the version column")
+	flags.BoolVar(&p.options.NoColumn, "no-column", false, "go without a version column")
+	flags.BoolVar(&p.restore, "down", false, "take the protection off")
+	flags.BoolVar(&p.print, "print", false, "print the SQL, for one transaction, instead of running it")
+	addToolFlag(cmd, &p.printing.tool)
+	flags.StringVar(&p.printing.dir, "dir", "", "with --tool: `directory` to write the files into")
+	flags.Int64Var(&p.printing.number, "number", migrations.Latest+1, "with --tool: `number` of the migration")
+	cmd.MarkFlagsMutuallyExclusive("column", "no-column")
+	return cmd
+}
+
+func (p *protection) check(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	for _, name := range []string{"tool", "dir", "number"} {
+		if flags.Changed(name) && !p.print {
+			return fmt.Errorf("--%s needs --print: without that the SQL is run", name)
+		}
+	}
+	if (flags.Changed("dir") || flags.Changed("number")) && p.printing.tool == "" {
+		return errors.New("--dir and --number need --tool, which says how the files look")
+	}
+	if p.options.Column == "" {
+		return errors.New("--column: the name is empty; use --no-column to go without the column")
+	}
+	p.printing.down = p.restore
+	if p.restore {
+		// All that there may be: a table is often restored by someone who does not
+		// know how it was protected.
+		p.options.Trigger = true
+		return nil
+	}
+	if !flags.Changed("resource") {
+		return errors.New(`--resource is missing: name the fence that a row needs, such as --resource "'inventory:' || sku", or accept any fence with --resource ""`)
+	}
+	return nil
+}
+
+func (a *app) protect(ctx context.Context, p protection) error {
+	up, down, err := migrations.Protect(p.table, p.options)
+	if err != nil {
+		return err
+	}
+	sql := up
+	if p.restore {
+		sql = down
+	}
+	if !p.print {
+		return a.applyProtection(ctx, p, sql)
+	}
+	if p.printing.tool == "" {
+		if a.json {
+			return a.printJSON(map[string]string{"sql": sql})
+		}
+		return a.printf("%s", sql)
+	}
+	tool, err := parseTool(p.printing.tool)
+	if err != nil {
+		return err
+	}
+	files, err := migrations.RenderChanges(tool, migrations.Change{Number: p.printing.number, Name: "protect_" + fileName(p.table), Up: up, Down: down})
+	if err != nil {
+		return err
+	}
+	return a.print(p.printing, files)
+}
+
+// fileName keeps of a table's name what every tool accepts in a file's name.
+func fileName(table string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '_'
+	}, table), "_")
+}
+
+func (a *app) applyProtection(ctx context.Context, p protection, sql string) error {
+	d, err := a.openDatabase()
+	if err != nil {
+		return err
+	}
+	defer d.close(ctx)
+	err = pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("protect %s: %w", p.table, d.explain(err))
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"table": p.table, "protected": !p.restore, "trigger": p.options.Trigger && !p.restore})
+	}
+	if p.restore {
+		return a.printf("%s is no longer protected\n", p.table)
+	}
+	if p.options.Trigger {
+		return a.printf("%s is protected: writes from outside of their fence are refused\n", p.table)
+	}
+	return a.printf("%s has its version column; nothing refuses unguarded writes without --trigger\n", p.table)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+)
+
+const defaultSchema = "fencing"
+
+const about = `Fencectl shows what fencing does, and sets a database up for it.
+
+Results go to stdout, everything else to stderr. Exit codes:
+  0    done, and the answer is good
+  1    done, and the answer is bad: the history of the demo is not clean, the
+       fence schema is not up to date, or tables in use forbid to remove it
+  2    bad usage or bad input; nothing was changed
+  3    a server could not be reached, or refused
+  130  interrupted
+
+Passwords are better kept in the variables than on the command line, which every
+user of the machine can read. No output ever has one.`
+
+// The variables that stand in for flags, in order of precedence.
+var (
+	postgresVariables = []string{"FENCING_POSTGRES_URL", "DATABASE_URL"}
+	redisVariables    = []string{"FENCING_REDIS_URL"}
+)
+
+// An app is what all commands share: the global flags, and where to read and write.
+type app struct {
+	postgres, redis, schema string
+	json                    bool
+
+	stdin  io.Reader
+	stdout io.Writer
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "fencectl",
+		Short:         "Show what fencing does, and set a database up for it",
+		Long:          about,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
+	})
+	flags := root.PersistentFlags()
+	// The variables are no defaults of the flags: the help would print them.
+	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
+	flags.StringVar(&a.redis, "redis", "", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
+	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a))
+	return root
+}
+
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return "unknown"
+	}
+	return cmp.Or(info.Main.Version, "unknown")
+}
+
+// postgresSetting returns the address from the flag or the first variable that is set.
+func (a *app) postgresSetting() target.Setting {
+	return setting("--postgres", a.postgres, postgresVariables)
+}
+
+func (a *app) redisSetting() target.Setting { return setting("--redis", a.redis, redisVariables) }
+
+func setting(flag, value string, variables []string) target.Setting {
+	if value != "" {
+		return target.Setting{Source: flag, Value: value}
+	}
+	for _, name := range variables {
+		if value := os.Getenv(name); value != "" {
+			return target.Setting{Source: name, Value: value}
+		}
+	}
+	return target.Setting{}
+}
+
+// environment returns the values of all variables that may hold a password.
+func environment() []string {
+	var values []string
+	for _, name := range append(redisVariables, postgresVariables...) {
+		values = append(values, os.Getenv(name))
+	}
+	return values
+}
+
+// printJSON writes v for a script.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.stdout, format, args...)
+	return err
+}

@@ -1,0 +1,195 @@
+package fencing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/go-fencing/fencing"
+
+// A rule says what the packages of a pattern may import besides the standard
+// library. Imports of tests are exempt.
+type rule struct {
+	packages string   // a pattern of path.Match, relative to the module
+	own      []string // patterns of this module's packages
+	modules  []string // other modules, each of them
+	drivers  int      // how many others
+}
+
+// policy is what keeps a reader who follows one call from the lock to the row
+// from turning back, and a user's build free of what they do not use. The first
+// rule that matches a package holds.
+var policy = []rule{
+	{packages: "guard"},
+	{packages: "guard/guardtest", own: []string{"guard"}, modules: []string{testify}},
+
+	{packages: "sequencer", own: []string{"guard"}},
+	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
+	{packages: "sequencer/*", own: guards, drivers: 1},
+
+	{packages: "lock", own: []string{"guard", "sequencer"}}, // sequencer: for the type of lock.WithSequencer
+	{packages: "lock/locktest", own: append(slices.Clone(backEnds), "lock/memlock"), modules: []string{testify}},
+	{packages: "lock/*", own: backEnds, drivers: 1},
+
+	{packages: "pgguard", own: guards, drivers: 1},
+	{packages: "sqlguard", own: guards, drivers: 1},
+	{packages: "gormguard", own: guards, drivers: 1},
+	{packages: "migrations", modules: []string{"github.com/jackc/pgx/v5"}},
+}
+
+var (
+	testify  = "github.com/stretchr/testify"
+	guards   = []string{"guard", "sequencer", "internal/*"} // never lock: who only fences takes no lock library along
+	backEnds = []string{"lock", "guard", "sequencer", "internal/rediskeys"}
+	// free packages are programs, and helpers that nobody outside can import.
+	free = []string{".", "cmd", "examples", "internal", "scripts"}
+)
+
+// A pkg is what go list says of a package.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Standard   bool
+	Module     *struct{ Path string }
+	Imports    []string
+}
+
+func TestImportsFollowThePolicy(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, p := range packages {
+		for _, broken := range violations(p, packages) {
+			t.Error(broken)
+		}
+	}
+}
+
+// list returns the packages of this module and all that they depend on.
+func list(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-json=ImportPath,Dir,Standard,Module,Imports", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "go list: %s", stderr.String())
+	packages := make(map[string]pkg)
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		packages[p.ImportPath] = p
+		if _, ours := relative(p.ImportPath); ours {
+			// go test caches by what the test itself has read, and go list is
+			// another process: without this it would repeat an old verdict.
+			_, err := os.ReadDir(p.Dir)
+			require.NoError(t, err)
+		}
+	}
+	require.Contains(t, packages, module+"/guard", "go list must see this module")
+	return packages
+}
+
+// violations returns what is wrong with the imports of one package.
+func violations(p pkg, packages map[string]pkg) (broken []string) {
+	name, ours := relative(p.ImportPath)
+	top, _, _ := strings.Cut(name, "/")
+	if !ours || slices.Contains(free, top) {
+		return nil
+	}
+	i := slices.IndexFunc(policy, func(r rule) bool { return matches(name, r.packages) })
+	if i < 0 {
+		return []string{name + " has no rule; add one to policy in imports_test.go"}
+	}
+	r := policy[i]
+	drivers := make(map[string]bool)
+	for _, imported := range p.Imports {
+		dep := packages[imported]
+		own, isOwn := relative(imported)
+		switch {
+		case dep.Standard || imported == "C" || imported == "unsafe":
+		case isOwn:
+			if !slices.ContainsFunc(r.own, func(pattern string) bool { return matches(own, pattern) }) {
+				broken = append(broken, fmt.Sprintf("%s imports %s; of this module it may import %q", name, own, r.own))
+			}
+		case dep.Module == nil:
+			broken = append(broken, fmt.Sprintf("%s imports %s, which is of no known module", name, imported))
+		case !slices.Contains(r.modules, dep.Module.Path):
+			drivers[dep.Module.Path] = true
+		}
+	}
+	if len(drivers) > r.drivers {
+		broken = append(broken, fmt.Sprintf("%s imports modules %q; allowed are %q and drivers up to %d",
+			name, slices.Sorted(maps.Keys(drivers)), r.modules, r.drivers))
+	}
+	return broken
+}
+
+// relative returns the path of a package inside this module.
+func relative(importPath string) (name string, ours bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func matches(name, pattern string) bool {
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}
+
+// The policy must be able to refuse.
+func TestPolicyRefuses(t *testing.T) {
+	t.Parallel()
+	packages := map[string]pkg{"context": {Standard: true}}
+	for _, path := range []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9", testify} {
+		packages[path+"/sub"] = pkg{Module: &struct{ Path string }{path}}
+	}
+	for name, c := range map[string]struct {
+		importer string
+		imports  []string
+		want     string
+	}{
+		"guard is free of drivers":            {"guard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"guard is free of the module":         {"guard", []string{module + "/sequencer"}, "sequencer"},
+		"guard takes the standard library":    {"guard", []string{"context"}, ""},
+		"guardtest takes testify":             {"guard/guardtest", []string{testify + "/sub", module + "/guard"}, ""},
+		"guardtest takes no driver":           {"guard/guardtest", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"lock takes no driver":                {"lock", []string{"github.com/redis/go-redis/v9/sub"}, "go-redis"},
+		"lock takes no guard of a store":      {"lock", []string{module + "/pgguard"}, "pgguard"},
+		"a back end takes one driver":         {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
+		"a back end takes no second driver":   {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
+		"a back end takes no other back end":  {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"a guard never takes lock":            {"pgguard", []string{module + "/lock"}, "imports lock"},
+		"a sequencer never takes lock":        {"sequencer/redisseq", []string{module + "/lock"}, "imports lock"},
+		"migrations takes pgx":                {"migrations", []string{"github.com/jackc/pgx/v5/sub"}, ""},
+		"migrations takes nothing else":       {"migrations", []string{module + "/guard", testify + "/sub"}, "imports guard"},
+		"a new package needs a rule":          {"elsewhere", nil, "no rule"},
+		"an unknown module is not overlooked": {"lock/redislock", []string{"example.com/unknown"}, "no known module"},
+		"a program is free":                   {"cmd/fencectl", []string{module + "/lock", testify + "/sub"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := strings.Join(violations(pkg{ImportPath: module + "/" + c.importer, Imports: c.imports}, packages), "\n")
+			if c.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Contains(t, got, c.want)
+		})
+	}
+}

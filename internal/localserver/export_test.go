@@ -1,0 +1,6 @@
+package localserver
+
+var (
+	FindTool = findTool
+	Version  = version
+)

@@ -1,0 +1,63 @@
+package migrations_test
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/migrations"
+)
+
+// newRole makes a role without any rights of its own, and lets it go again.
+func newRole(t *testing.T, db database) string {
+	t.Helper()
+	role := "fencing_" + strings.ToLower(rand.Text())
+	db.exec(t, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := db.Exec(ctx, "RESET ROLE; DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	return role
+}
+
+func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	db.exec(t, "SET ROLE "+newRole(t, db))
+	db.exec(t, "SELECT fencing.raise('r', 1, 'n', 'holder')")
+	db.exec(t, "SELECT fencing.enter('r', 1, 'n'); SELECT fencing.enter_all('{r}', '{1}', '{n}')")
+	db.exec(t, "SELECT fencing.issue('r', 'm'); SELECT fencing.next_token('r'); SELECT fencing.once('o')")
+	for _, sql := range []string{
+		"INSERT INTO fencing.fence VALUES ('x', 1, 'n', '', now())", "UPDATE fencing.fence SET token = 1", "DELETE FROM fencing.fence",
+		"TRUNCATE fencing.fence", "SELECT FROM fencing.fence", "UPDATE fencing.sequence SET token = 0", "DELETE FROM fencing.operation",
+		"SELECT fencing.close_gate('r', 'n', 0)", "CREATE TABLE fencing.mine ()", "DROP FUNCTION fencing.version()",
+	} {
+		db.refused(t, "42501", sql)
+	}
+}
+
+func TestS31_RaiseRefusesASnapshotOlderThanItself(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	for _, level := range []string{"REPEATABLE READ", "SERIALIZABLE"} {
+		for _, call := range []string{"fencing.raise('r', 1, 'n')", "fencing.issue('r', 'n')"} {
+			err := db.refused(t, "25001", "BEGIN ISOLATION LEVEL "+level+"; SELECT "+call)
+			require.Contains(t, err.Message, "not at "+level)
+		}
+	}
+	require.Equal(t, "0", db.query(t, "SELECT count(*)::text FROM fencing.fence"))
+}
+
+func TestFunctionsAreSafeFromACallersSearchPath(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	require.Equal(t, "", db.query(t, `SELECT coalesce(string_agg(proname, ' '), '') FROM pg_proc
+		WHERE pronamespace = 'fencing'::regnamespace AND prosecdef AND proconfig IS DISTINCT FROM ARRAY['search_path=pg_catalog, pg_temp']`))
+	require.NoError(t, migrations.Down(t.Context(), db))
+}

@@ -1,0 +1,142 @@
+package pgguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/jackc/pgx/v5"
+)
+
+// Begin begins a fenced transaction with the server's defaults; see
+// [Guard.BeginTx]. It fits pgx.BeginFunc.
+func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
+	return g.BeginTx(ctx, pgx.TxOptions{})
+}
+
+// BeginTx begins a transaction and enters every fence of ctx, in one round trip.
+// It returns [guard.ErrNoFence], before anything is sent, if ctx carries none. It
+// fits pgx.BeginTxFunc and transaction managers.
+//
+// The fences are those of ctx now; the contexts of later calls do not matter. A
+// savepoint (Begin on the transaction) may be rolled back without losing them. A
+// statement that would end the transaction behind its back (COMMIT, ROLLBACK, not
+// ROLLBACK TO) is refused. Commit returns nil once the transaction is known to be
+// committed, [guard.ErrCommitUnknown] where a reply was lost and the outcome
+// could not be learned, and an error that says so where it was rolled back.
+//
+// Every isolation level is supported, and both access modes. Deferrable is
+// refused, because it has no effect on a transaction that starts by entering;
+// so are BeginQuery and CommitQuery, because they may not begin or end what they
+// seem to.
+//
+// At READ COMMITTED each statement sees what was committed before it. Above that
+// the transaction sees what was committed before it entered, and a raise since
+// then makes it fail with 40001: see [Retryable].
+func (g *Guard) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	t, _, err := g.begin(ctx, o, "")
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// begin begins a fenced transaction. With an operation it also claims that, and
+// reports whether it is this transaction's to apply.
+func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t *tx, first bool, err error) {
+	held, err := fences(ctx, "begin")
+	if err != nil {
+		return nil, false, err
+	}
+	if err := checkOptions(o); err != nil {
+		return nil, false, err
+	}
+	if err := g.ready(ctx); err != nil {
+		return nil, false, err
+	}
+	readOnly := o.AccessMode == pgx.ReadOnly
+	if readOnly {
+		o.AccessMode = pgx.ReadWrite // FOR SHARE, with which enter reads above READ COMMITTED, is a write
+	}
+	var b pgx.Batch
+	b.BeginTx(o)
+	b.Queue(g.sql.enterText(held, true), enterArgs(held, g.idleTimeout)...)
+	if readOnly {
+		b.Queue("set transaction read only")
+	}
+	if operation != "" {
+		b.Queue(g.sql.once, operation)
+	}
+
+	results := g.pool.SendBatch(ctx, &b)
+	t = newTx(g, results.Tx(), held)
+	err = func() error {
+		if _, err := results.Exec(); err != nil { // begin
+			return err
+		}
+		if err := t.receipt.scan(results.QueryRow()); err != nil {
+			return missing(err)
+		}
+		if readOnly {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		if operation != "" {
+			return results.QueryRow().Scan(&first)
+		}
+		return nil
+	}()
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		t.abandon(ctx)
+		if refusal := t.translate(err); isRefusal(refusal) {
+			return nil, false, refusal
+		}
+		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, err))
+	}
+	return t, first, nil
+}
+
+func checkOptions(o pgx.TxOptions) error {
+	switch {
+	case o.BeginQuery != "" || o.CommitQuery != "":
+		return errors.New("pgguard: begin: BeginQuery and CommitQuery are not supported in a fenced transaction; set IsoLevel and AccessMode")
+	case o.DeferrableMode == pgx.Deferrable:
+		return errors.New("pgguard: begin: a fenced transaction cannot be DEFERRABLE; it takes its snapshot when it enters")
+	case o.DeferrableMode != "" && o.DeferrableMode != pgx.NotDeferrable:
+		return fmt.Errorf("pgguard: begin: unknown deferrable mode %q", o.DeferrableMode)
+	}
+	switch o.IsoLevel {
+	case "", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted:
+	default:
+		return fmt.Errorf("pgguard: begin: unknown isolation level %q", o.IsoLevel)
+	}
+	switch o.AccessMode {
+	case "", pgx.ReadWrite, pgx.ReadOnly:
+	default:
+		return fmt.Errorf("pgguard: begin: unknown access mode %q", o.AccessMode)
+	}
+	return nil
+}
+
+// fences returns the fences of ctx, all of them valid and at least one.
+func fences(ctx context.Context, what string) ([]guard.Fence, error) {
+	held := guard.Fences(ctx)
+	if len(held) == 0 {
+		return nil, fmt.Errorf("pgguard: %s: %w in the context; acquire a lease and use its context; nothing was sent", what, guard.ErrNoFence)
+	}
+	return held, valid(held)
+}
+
+func valid(held []guard.Fence) error {
+	for _, f := range held {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package pgguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The methods of this file and of batch.go are the DBTX that sqlc's code takes.
+//
+// How a single call is fenced in one round trip: entering and the statement are
+// sent together, without BEGIN. The server runs what comes before the next Sync
+// (in the simple protocol: in one message) as one implicit transaction, so the
+// gate and the setting that enter leaves hold until the statement has been
+// committed, and a statement after a refusal is not run. The two remain separate
+// statements, so at READ COMMITTED the second one sees what the first has waited
+// for.
+
+// Exec runs one statement under every fence of ctx, in a transaction of its own
+// and one round trip.
+//
+// It returns [guard.ErrNoFence], before anything is sent, if ctx carries no
+// fence, and [guard.ErrStale] or [guard.ErrNotRaised] if the server refuses one.
+// If the connection is lost after the statement was sent, the error is
+// [guard.ErrCommitUnknown]; use [Guard.InTx], which can find out, or
+// [Guard.Once], where that matters.
+//
+// args may begin with a [pgx.QueryRewriter] such as [pgx.NamedArgs]. A
+// [pgx.QueryExecMode] and result formats are refused, because pgx's batches do
+// not take them; set the mode on the pool. So are several statements in one
+// string, and CALL, DO and transaction control: use InTx.
+func (g *Guard) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c, err := g.send(ctx, sql, args)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := c.results.Exec()
+	if err = c.close(err); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return tag, nil
+}
+
+// Query runs one statement that returns rows; see [Guard.Exec]. The rows hold a
+// connection of the pool, and the gates of the fences, until they are closed or
+// read to the end. Their Err includes a failure to commit, so check it before you
+// rely on what the statement has written.
+func (g *Guard) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c, err := g.send(ctx, sql, args)
+	if err != nil {
+		return noRows{err}, err
+	}
+	rows, err := c.results.Query()
+	if err != nil {
+		err = c.close(err)
+		return noRows{err}, err
+	}
+	return &callRows{Rows: rows, call: c}, nil
+}
+
+// QueryRow runs one statement of which the first row counts; see [Guard.Exec].
+// Every error, a failure to commit included, is returned by Scan of the row, which
+// must be called: it gives the connection back. Scan returns [pgx.ErrNoRows] if
+// there is no row.
+func (g *Guard) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := g.Query(ctx, sql, args...)
+	if err != nil {
+		return noRow{err}
+	}
+	return callRow{rows}
+}
+
+// CopyFrom copies rows into a table, as [pgxpool.Pool.CopyFrom] does, in a
+// fenced transaction.
+func (g *Guard) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	var n int64
+	err := g.InTx(ctx, func(tx pgx.Tx) (err error) {
+		n, err = tx.CopyFrom(ctx, table, columns, rows)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// A call is one statement on its way, with the connection that it occupies.
+type call struct {
+	translator
+	conn    *pgxpool.Conn
+	results pgx.BatchResults
+	closed  bool
+	err     error
+}
+
+// send sends enter and the statement, and reads the answer to enter. After an
+// error nothing is occupied.
+func (g *Guard) send(ctx context.Context, sql string, args []any) (*call, error) {
+	held, err := fences(ctx, "statement")
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAlone(sql); err != nil {
+		return nil, err
+	}
+	if err := checkArgs(args); err != nil {
+		return nil, err
+	}
+	if err := g.ready(ctx); err != nil {
+		return nil, err
+	}
+	var b pgx.Batch
+	b.Queue(g.sql.enterText(held, false), enterArgs(held, 0)...) // 0: it never sits idle
+	b.Queue(sql, args...)
+	return g.sendCall(ctx, held, &b)
+}
+
+// sendCall sends a batch that begins with enter.
+func (g *Guard) sendCall(ctx context.Context, held []guard.Fence, b *pgx.Batch) (*call, error) {
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("pgguard: %w", because(ctx, err))
+	}
+	if err := ctx.Err(); err != nil {
+		conn.Release()
+		return nil, fmt.Errorf("pgguard: nothing was sent: %w", because(ctx, err))
+	}
+	c := &call{translator: translator{guard: g, held: held}, conn: conn, results: conn.SendBatch(ctx, b)}
+	if _, err := c.results.Exec(); err != nil {
+		return nil, c.close(err)
+	}
+	return c, nil
+}
+
+// checkArgs refuses the options that a batch would take for arguments.
+func checkArgs(args []any) error {
+	for _, arg := range args {
+		switch arg.(type) {
+		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+			return fmt.Errorf("pgguard: option %T is not supported in a fenced statement; set the mode on the pool, or use InTx; nothing was sent", arg)
+		case pgx.QueryRewriter:
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// close ends the implicit transaction, which commits it, and gives the connection
+// back. It returns err or else the error of the commit.
+func (c *call) close(err error) error {
+	if c.closed {
+		return c.err
+	}
+	c.closed = true
+	defer c.conn.Release()
+	if closeErr := c.results.Close(); err == nil {
+		err = closeErr
+	}
+	c.err = c.explain(err)
+	return c.err
+}
+
+func (c *call) explain(err error) error {
+	if lost(c.conn.Conn(), err) {
+		return fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
+	}
+	return c.translate(err)
+}
+
+// lost reports whether err means that the reply to a statement was lost. pgx closes
+// the connection for that, whereas it goes on after an answer of the server and
+// after most errors from before anything was sent. (pgconn.SafeToRetry is no
+// help: see tx.Commit.)
+func lost(conn *pgx.Conn, err error) bool {
+	if err == nil || !conn.IsClosed() || answered(err) {
+		return false
+	}
+	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	return !unsent
+}
+
+// callRows are the rows of a call. Closing them ends it.
+type callRows struct {
+	pgx.Rows
+	call *call
+}
+
+func (r *callRows) Close() {
+	r.Rows.Close()
+	_ = r.call.close(r.Rows.Err())
+}
+
+// Err returns the error of the rows so far and, once they are closed, that of the
+// commit.
+func (r *callRows) Err() error {
+	if r.call.closed {
+		return r.call.err
+	}
+	return r.Rows.Err()
+}
+
+func (r *callRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *callRows) Scan(dest ...any) error {
+	err := r.Rows.Scan(dest...)
+	if err != nil {
+		r.Close()
+	}
+	return err
+}
+
+func (r *callRows) Values() ([]any, error) {
+	values, err := r.Rows.Values()
+	if err != nil {
+		r.Close()
+	}
+	return values, err
+}
+
+// callRow is the first of the rows of a call.
+type callRow struct{ rows pgx.Rows }
+
+func (r callRow) Scan(dest ...any) error {
+	defer r.rows.Close() // whatever a Scanner of the caller does
+	for _, d := range dest {
+		if _, ok := d.(*pgtype.DriverBytes); ok { // as in pgx: the bytes are gone by the time Scan returns
+			return errors.New("pgguard: cannot scan into *pgtype.DriverBytes from QueryRow")
+		}
+	}
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}

@@ -1,0 +1,136 @@
+package pgguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The SQLSTATEs of the fence schema.
+const (
+	codeStale     = "UF001"
+	codeNotRaised = "UF002"
+	codeNoFence   = "UF003"
+	codeUnguarded = "UF004"
+)
+
+// Retryable reports whether err may go away when the whole transaction is run
+// again: a serialization failure (40001) or a deadlock (40P01).
+//
+// At REPEATABLE READ and SERIALIZABLE a serialization failure is ambiguous: the
+// other transaction may have been a rival's raise, or just another writer. Run
+// [Guard.InTx] again; the fence is entered again, and the second answer is
+// definite. A refused fence is never retryable.
+func Retryable(err error) bool {
+	if errors.Is(err, guard.ErrStale) || errors.Is(err, guard.ErrNotRaised) || errors.Is(err, guard.ErrNoFence) || errors.Is(err, guard.ErrCommitUnknown) {
+		return false
+	}
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "40001" || pgErr.Code == "40P01")
+}
+
+// A refusal is what the fence schema answered, in the words of package guard. It
+// is both the meaning and the driver's error.
+type refusal struct {
+	meaning error
+	cause   error
+}
+
+func (e *refusal) Error() string   { return e.meaning.Error() }
+func (e *refusal) Unwrap() []error { return []error{e.meaning, e.cause} }
+
+// detail is the DETAIL of UF001 and UF002: the fence in force.
+type detail struct {
+	Resource string      `json:"resource"`
+	Token    guard.Token `json:"token"`
+	Holder   string      `json:"holder"`
+	RaisedAt time.Time   `json:"raised_at"`
+}
+
+// translate turns an error of the fence schema into the error of package guard
+// that it means, and returns every other error as it is. held are the fences of
+// the transaction.
+func translate(err error, held []guard.Fence) error {
+	if err == nil {
+		return nil
+	}
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !strings.HasPrefix(pgErr.Code, "UF") {
+		return err
+	}
+	switch pgErr.Code {
+	case codeStale, codeNotRaised:
+		var d detail
+		_ = json.Unmarshal([]byte(pgErr.Detail), &d) // the code alone decides; without the facts the message is poorer
+		mine := heldOf(held, d.Resource)
+		current := guard.Fence{Resource: d.Resource, Token: d.Token, Holder: d.Holder}
+		if pgErr.Code == codeStale {
+			return &refusal{&guard.StaleError{Held: mine, Current: current, Since: d.RaisedAt}, err}
+		}
+		if d.Token == 0 {
+			current = guard.Fence{}
+		}
+		return &refusal{&guard.NotRaisedError{Held: mine, Current: current}, err}
+	case codeNoFence, codeUnguarded:
+		return &refusal{fmt.Errorf("pgguard: %s: %w for that row; entered were %s", strings.TrimPrefix(pgErr.Message, "fencing: "), guard.ErrNoFence, names(held)), err}
+	}
+	return err
+}
+
+func heldOf(held []guard.Fence, resource string) guard.Fence {
+	for _, f := range held {
+		if f.Resource == resource {
+			return f
+		}
+	}
+	return guard.Fence{Resource: resource}
+}
+
+func names(held []guard.Fence) string {
+	if len(held) == 0 {
+		return "none"
+	}
+	quoted := make([]string, len(held))
+	for i, f := range held {
+		quoted[i] = fmt.Sprintf("%q", f.Resource)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// refused translates err and tells the observer, once, where a fence was refused.
+func (g *Guard) refused(err error, held []guard.Fence) error {
+	if err == nil || isRefusal(err) {
+		return err
+	}
+	translated := translate(err, held)
+	if g.observer != nil && isRefusal(translated) {
+		e := guard.Event{Kind: guard.EventRefused, Err: translated}
+		if stale, ok := errors.AsType[*guard.StaleError](translated); ok {
+			e.Fence = stale.Held
+		} else if absent, ok := errors.AsType[*guard.NotRaisedError](translated); ok {
+			e.Fence = absent.Held
+		}
+		g.observer.Observe(e)
+	}
+	return translated
+}
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
+
+// because adds the cause of ctx's end to an error that comes from it: a lease's
+// context says why it was lost, pgx only that it was cancelled.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package pgguard
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// InTx runs fn in a transaction that has entered every fence of ctx, and commits
+// it if fn returns nil. It returns
+//
+//   - [guard.ErrNoFence] if ctx carries no fence: nothing is sent;
+//   - [guard.ErrStale] or [guard.ErrNotRaised] if the server refuses a fence: fn
+//     is not run;
+//   - fn's error as it is, after a rollback that does not depend on ctx;
+//   - what Commit returns, see [Guard.BeginTx].
+//
+// BEGIN and entering take one round trip. If fn panics the transaction is rolled
+// back and the panic goes on. fn must not commit the transaction itself, and must
+// not keep it.
+//
+// InTx does not retry. Where [Retryable] says that the error may go away, call
+// InTx again: fn runs anew, and so does the check of the fence. Never retry
+// ErrStale with the same fence.
+func (g *Guard) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return g.InTxOptions(ctx, pgx.TxOptions{}, fn)
+}
+
+// InTxOptions is [Guard.InTx] with an isolation level and an access mode; see
+// [Guard.BeginTx] for what it supports.
+func (g *Guard) InTxOptions(ctx context.Context, o pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	t, _, err := g.begin(ctx, o, "")
+	if err != nil {
+		return err
+	}
+	return t.run(ctx, fn)
+}
+
+// run runs fn and ends the transaction, by whatever way fn is left: an error, a
+// panic, or runtime.Goexit.
+func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	done := false
+	defer func() {
+		if !done {
+			t.abandon(ctx)
+		}
+	}()
+	if err := fn(t); err != nil {
+		return t.translate(err)
+	}
+	done = true
+	return t.Commit(ctx)
+}

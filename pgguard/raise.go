@@ -1,0 +1,126 @@
+package pgguard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Raise implements [guard.Guard]: it makes f the current fence of its resource,
+// in a transaction of its own and one round trip, and returns once that has been
+// committed.
+//
+// It waits for open transactions of the resource, at most the lock timeout or
+// until ctx ends; then the error is [guard.ErrBlocked], with the backend in the
+// way as a [*BlockedError]. A later fence in force is a [*guard.StaleError].
+// After any other error it is unknown whether f was raised; raise it again, which
+// is safe, or acquire anew.
+func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	start := time.Now()
+	current, err := g.closeGate(ctx, "raise", f.Resource, g.sql.raise, f.Resource, int64(f.Token), f.Nonce, f.Holder, g.lockTimeout)
+	if err != nil {
+		return err
+	}
+	// Whatever the server made of it, f is raised only if it is the fence in
+	// force now: what a transaction has to equal to enter.
+	if err := current.Enter(f); err != nil {
+		g.observer.Observe(guard.Event{Kind: guard.EventRefused, Fence: f, Took: time.Since(start), Err: err})
+		return err
+	}
+	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: f, Took: time.Since(start)})
+	return nil
+}
+
+// Issue mints the next token of resource in the database and raises it in the
+// same step: for a program whose only lock is this fence, or whose lock has no
+// tokens. nonce is random and unique to the acquisition; a repeated call with the
+// nonce of the fence in force returns that fence. Errors are those of
+// [Guard.Raise], without ErrStale.
+func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guard.Fence, error) {
+	f := guard.Fence{Resource: resource, Token: 1, Nonce: nonce, Holder: holder} // the token is only there to be valid
+	if err := f.Validate(); err != nil {
+		return guard.Fence{}, err
+	}
+	start := time.Now()
+	current, err := g.closeGate(ctx, "issue", resource, g.sql.issue, resource, nonce, holder, g.lockTimeout)
+	if err != nil {
+		return guard.Fence{}, err
+	}
+	if current.Fence.Nonce != nonce {
+		return guard.Fence{}, fmt.Errorf("pgguard: issue %q: the server answered with the fence of another nonce", resource)
+	}
+	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: current.Fence, Took: time.Since(start)})
+	return current.Fence, nil
+}
+
+// closeGate runs one statement of the fence schema that takes the gate of
+// resource alone, and returns the fence that was in force when its transaction
+// committed.
+func (g *Guard) closeGate(ctx context.Context, what, resource, sql string, args ...any) (guard.Record, error) {
+	if err := g.ready(ctx); err != nil {
+		return guard.Record{}, err
+	}
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return guard.Record{}, fmt.Errorf("pgguard: %s %q: %w", what, resource, because(ctx, err))
+	}
+	defer conn.Release()
+	start := time.Now()
+	record, err := sendGate(ctx, conn, sql, args)
+	if err == nil {
+		record.Fence.Resource = resource
+		return record, nil
+	}
+	rollback(ctx, conn)
+	if blocked := g.blocked(ctx, conn, resource, time.Since(start), err); blocked != nil {
+		return guard.Record{}, blocked
+	}
+	return guard.Record{}, fmt.Errorf("pgguard: %s %q: %w", what, resource, because(ctx, missing(err)))
+}
+
+// sendGate sends BEGIN, the statement and COMMIT in one round trip. The level is
+// spelled out because the server refuses to raise at any other: see the function
+// fencing.close_gate.
+func sendGate(ctx context.Context, conn *pgxpool.Conn, sql string, args []any) (record guard.Record, err error) {
+	var b pgx.Batch
+	b.Queue("begin isolation level read committed")
+	b.Queue(sql, args...)
+	b.Queue("commit")
+	results := conn.SendBatch(ctx, &b)
+	defer func() {
+		if closeErr := results.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if _, err := results.Exec(); err != nil {
+		return record, err
+	}
+	f := &record.Fence
+	if err := results.QueryRow().Scan((*int64)(&f.Token), &f.Nonce, &f.Holder, &record.Since); err != nil {
+		return record, err
+	}
+	var tag pgconn.CommandTag
+	if tag, err = results.Exec(); err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return record, err
+}
+
+// rollback ends a transaction that was left open on conn. Where that fails, the
+// pool closes the connection when it is released, and the server rolls back.
+func rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if pc := conn.Conn().PgConn(); pc.IsClosed() || pc.TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "rollback")
+}

@@ -1,0 +1,286 @@
+package pgguard_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/pgguard"
+)
+
+func TestRaiseMakesTheFenceCurrent(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		resource := unique("r")
+		a := fence(resource, 33, "A")
+		require.NoError(t, db.guard.Raise(t.Context(), a))
+		require.NoError(t, db.guard.Raise(t.Context(), a), "S22: a repeated raise")
+		b := fence(resource, 1<<62, "B")
+		require.NoError(t, db.guard.Raise(t.Context(), b))
+		requireStale(t, db.guard.Raise(t.Context(), a), a, b)
+		twice := fence(resource, 1<<62, "C")
+		err := db.guard.Raise(t.Context(), twice)
+		requireStale(t, err, twice, b)
+		require.ErrorIs(t, err, guard.ErrConflict)
+	})
+}
+
+func TestRaiseTakesOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	trips := &tripCounter{}
+	g := newGuard(t, newPool(t, db.url, trips.count))
+	a := fence("r", 1, "A")
+	require.NoError(t, g.Raise(t.Context(), a)) // checks the schema and prepares
+	trips.reset()
+	require.NoError(t, g.Raise(t.Context(), a))
+	require.Equal(t, 1, trips.reset())
+}
+
+func TestS7_LateRaiseOfALostTokenIsSafe(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	late := fence("r", 40, "A") // got 40 from a master that was lost, and pauses
+	bCtx, b := db.raised("r", 34, "B")
+	db.must("insert into item values ('x', 100)")
+	_, err := db.guard.Exec(bCtx, "update item set stock = stock - 10")
+	require.NoError(t, err)
+	require.NoError(t, db.guard.Raise(t.Context(), late))
+	_, err = db.guard.Exec(bCtx, "update item set stock = stock - 10")
+	requireStale(t, err, b, late)
+	require.Equal(t, 90, db.stock("x"))
+}
+
+func TestS37_RefusedRaiseHoldsNothing(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, b := db.raised("r", 34, "B")
+	a := fence("r", 33, "A")
+	requireStale(t, db.guard.Raise(t.Context(), a), a, b)
+	require.Zero(t, one[int](db, "select count(*)"+gateLocks, "r"))
+	require.Zero(t, one[int](db, "select count(*) from pg_stat_activity where state like 'idle in%' and datname = current_database()"))
+	_, err := db.guard.Exec(ctx, "insert into item values ('x', 1)")
+	require.NoError(t, err)
+}
+
+func TestInvalidFenceIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, "postgres://127.0.0.1:1/nowhere")
+	g := newGuard(t, pool)
+	for _, f := range []guard.Fence{
+		{},
+		{Resource: "r", Nonce: "n"},
+		{Resource: "r", Token: 1},
+		{Resource: "a\nb", Token: 1, Nonce: "n"},
+	} {
+		require.ErrorIs(t, g.Raise(t.Context(), f), guard.ErrInvalid)
+		ctx := guard.NewContext(t.Context(), f)
+		_, err := g.Exec(ctx, "select 1")
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		require.ErrorIs(t, g.InTx(ctx, nil), guard.ErrInvalid)
+		require.ErrorIs(t, pgguard.Enter(ctx, nil), guard.ErrInvalid)
+		require.ErrorIs(t, pgguard.Enter(t.Context(), nil, f), guard.ErrInvalid)
+	}
+	_, err := g.Issue(t.Context(), "r", "", "A")
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.Zero(t, pool.Stat().NewConnsCount())
+}
+
+func TestBlockedRaiseNamesTheBackend(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	pool := newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "worker-7" })
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := newGuard(t, pool).Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	// A transaction that is busy is not idle, so its idle timeout is no help.
+	busy := background(t, func() error { _, err := tx.Exec(ctx, "select pg_sleep(3)"); return err })
+	db.await("select count(*) > 0 from pg_stat_activity where query = 'select pg_sleep(3)' and state = 'active'")
+
+	g := newGuard(t, db.pool, pgguard.WithLockTimeout(200*time.Millisecond))
+	err = g.Raise(t.Context(), fence("r", 34, "B"))
+	require.ErrorIs(t, err, guard.ErrBlocked)
+	var blocked *pgguard.BlockedError
+	require.ErrorAs(t, err, &blocked)
+	require.Equal(t, "r", blocked.Resource)
+	require.EqualValues(t, tx.Conn().PgConn().PID(), blocked.PID)
+	require.Equal(t, "worker-7", blocked.Application)
+	require.Equal(t, "active", blocked.State)
+	require.WithinDuration(t, time.Now(), blocked.Since, time.Minute)
+	require.GreaterOrEqual(t, blocked.Waited, 200*time.Millisecond)
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Regexp(t, `^pgguard: raise "r": blocked for \d+ms by backend \d+ of application "worker-7", active, in a transaction of .* since 20.*Z; the fence was not raised`, err.Error())
+	require.NoError(t, busy())
+	require.NoError(t, tx.Commit(ctx))
+	require.Zero(t, one[int](db, "select count(*)"+gateLocks, "r"))
+	require.NoError(t, g.Raise(t.Context(), fence("r", 34, "B")))
+}
+
+func TestRaiseWhoseContextEndsSaysWhetherItWasBlocked(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := db.guard.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	pid := tx.Conn().PgConn().PID()
+
+	for name, end := range map[string]func() (context.Context, context.CancelFunc){
+		"cancelled": func() (context.Context, context.CancelFunc) {
+			waiting, cancel := context.WithCancel(t.Context())
+			go func() { db.awaitBlocked("r"); cancel() }()
+			return waiting, cancel
+		},
+		"deadline": func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), 300*time.Millisecond)
+		},
+	} {
+		waiting, cancel := end()
+		err := db.guard.Raise(waiting, fence("r", 34, "B"))
+		require.ErrorIs(t, err, guard.ErrBlocked, name)
+		require.ErrorIs(t, err, waiting.Err(), name)
+		var blocked *pgguard.BlockedError
+		require.ErrorAs(t, err, &blocked)
+		require.EqualValues(t, pid, blocked.PID)
+		cancel()
+	}
+
+	require.NoError(t, tx.Rollback(ctx))
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = db.guard.Raise(dead, fence("r", 34, "B"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, guard.ErrBlocked)
+}
+
+func TestIssueMintsAndRaises(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		resource := unique("r")
+		a, err := db.guard.Issue(t.Context(), resource, "nonce-a", "A")
+		require.NoError(t, err)
+		require.Equal(t, guard.Fence{Resource: resource, Token: 1, Nonce: "nonce-a", Holder: "A"}, a)
+		again, err := db.guard.Issue(t.Context(), resource, "nonce-a", "A, whose reply was lost")
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+		require.NoError(t, db.guard.InTx(guard.NewContext(t.Context(), a), func(pgx.Tx) error { return nil }))
+
+		b, err := db.guard.Issue(t.Context(), resource, "nonce-b", "B")
+		require.NoError(t, err)
+		require.EqualValues(t, 2, b.Token)
+		requireStale(t, db.guard.InTx(guard.NewContext(t.Context(), a), nil), a, b)
+
+		require.NoError(t, db.guard.Raise(t.Context(), fence(resource, 1<<63-1, "C")))
+		_, err = db.guard.Issue(t.Context(), resource, "nonce-d", "D")
+		require.ErrorContains(t, err, "out of range")
+	})
+}
+
+func TestIssueGivesConcurrentCallersTheirOwnTokens(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	var mu sync.Mutex
+	tokens := map[guard.Token]string{}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for range 10 {
+				f, err := db.guard.Issue(t.Context(), "r", unique("n"), "A")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if other, taken := tokens[f.Token]; taken {
+					t.Errorf("token %d was given to %s and %s", f.Token, other, f.Nonce)
+				}
+				tokens[f.Token] = f.Nonce
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, tokens, 60)
+}
+
+func TestObserverIsToldOfRaisesAndRefusals(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	var mu sync.Mutex
+	var events []guard.Event
+	g := newGuard(t, db.pool, pgguard.WithObserver(func(e guard.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}))
+	take := func() (kinds []guard.EventKind, last guard.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range events {
+			kinds, last = append(kinds, e.Kind), e
+		}
+		events = nil
+		return kinds, last
+	}
+	a, b := fence("r", 33, "A"), fence("r", 34, "B")
+	require.NoError(t, g.Raise(t.Context(), a))
+	kinds, last := take()
+	require.Equal(t, []guard.EventKind{guard.EventRaised}, kinds)
+	require.Equal(t, a, last.Fence)
+	require.Positive(t, last.Took)
+	require.NoError(t, g.Raise(t.Context(), b))
+	take()
+
+	stale := guard.NewContext(t.Context(), a)
+	for name, call := range map[string]func() error{
+		"Raise": func() error { return g.Raise(t.Context(), a) },
+		"InTx":  func() error { return g.InTx(stale, nil) },
+		"Exec":  func() error { _, err := g.Exec(stale, "select 1"); return err },
+		"Query": func() error {
+			rows, err := g.Query(stale, "select 1")
+			require.Error(t, err)
+			require.Equal(t, err, rows.Err())
+			return rows.Err()
+		},
+		"SendBatch": func() error {
+			b := &pgx.Batch{}
+			b.Queue("select 1")
+			return g.SendBatch(stale, b).Close()
+		},
+		"SendBatch that begins": func() error {
+			b := &pgx.Batch{}
+			b.BeginTx(pgx.TxOptions{})
+			b.Queue("select 1")
+			results := g.SendBatch(stale, b)
+			defer func() { _ = results.Tx().Rollback(t.Context()) }()
+			return results.Close()
+		},
+		"unguarded row": func() error {
+			return g.InTx(guard.NewContext(t.Context(), b), func(tx pgx.Tx) error {
+				rows, err := tx.Query(t.Context(), "insert into guarded values ('x', 'other') returning v")
+				if err != nil {
+					return err
+				}
+				rows.Close()
+				require.Equal(t, rows.Err(), rows.Err())
+				return rows.Err()
+			})
+		},
+	} {
+		err := call()
+		require.Error(t, err, name)
+		kinds, last := take()
+		require.Equal(t, []guard.EventKind{guard.EventRefused}, kinds, name)
+		require.ErrorIs(t, last.Err, err, name)
+		if name != "unguarded row" {
+			require.Equal(t, a, last.Fence, name)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package pgguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// errEnded: the server says that the connection is in no transaction although the
+// caller has neither committed nor rolled back.
+var errEnded = errors.New("a statement has ended the fenced transaction; whether it was committed is not known here, and nothing after it is fenced")
+
+// A tx is a fenced transaction. Like any pgx.Tx it is for one goroutine at a time.
+type tx struct {
+	statements
+	receipt receipt
+	closed  bool
+}
+
+// newTx wraps inner, whose fences were entered or will have been by the time that
+// it is used.
+func newTx(g *Guard, inner pgx.Tx, held []guard.Fence) *tx {
+	t := &tx{}
+	t.statements = statements{Tx: inner, outer: t, translator: translator{guard: g, held: held}}
+	return t
+}
+
+// Commit commits the transaction; see [Guard.BeginTx].
+func (t *tx) Commit(ctx context.Context) error {
+	if t.closed {
+		return pgx.ErrTxClosed
+	}
+	if t.ended() {
+		t.abandon(ctx)
+		return fmt.Errorf("pgguard: commit: %w", errEnded)
+	}
+	if err := ctx.Err(); err != nil {
+		t.abandon(ctx)
+		return fmt.Errorf("pgguard: commit: not sent, %w: %w", errRolledBack, because(ctx, err))
+	}
+	// What pgx cannot send is told apart now. Afterwards pgconn.SafeToRetry cannot
+	// tell: in pgx 5.12 it is true as well if the connection ends after COMMIT was
+	// sent and before the reply.
+	conn := t.Conn().PgConn()
+	unsent := conn.IsClosed() || conn.IsBusy()
+	t.closed = true
+	switch err := t.Tx.Commit(ctx); {
+	case err == nil:
+		return nil
+	case unsent: // pgx closes the connection
+		return fmt.Errorf("pgguard: commit: not sent, %w: %w", errRolledBack, err)
+	case answered(err) || errors.Is(err, pgx.ErrTxCommitRollback):
+		return t.translate(err)
+	default:
+		return t.guard.settle(ctx, t.receipt, err)
+	}
+}
+
+// Rollback rolls the transaction back.
+func (t *tx) Rollback(ctx context.Context) error {
+	t.closed = true
+	return t.Tx.Rollback(ctx)
+}
+
+// abandon rolls back even if ctx is dead. Where the server cannot be told, the
+// pool closes the connection, which has the same effect.
+func (t *tx) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+	defer cancel()
+	_ = t.Rollback(ctx)
+}
+
+// ended reports whether some statement ended the transaction in the server, which
+// pgx does not notice.
+func (t *tx) ended() bool {
+	if t.closed {
+		return false
+	}
+	conn := t.Conn()
+	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
+}
+
+// A savepoint is a nested fenced transaction. The fences were entered before it,
+// so rolling it back does not give them up.
+type savepoint struct{ statements }
+
+// Commit releases the savepoint.
+func (s *savepoint) Commit(ctx context.Context) error {
+	return s.translate(s.Tx.Commit(ctx))
+}
+
+// statements is what a fenced transaction and its savepoints do alike: check that
+// the transaction is still the fenced one and stays it, run the statement on pgx,
+// translate its error. The methods that it leaves to pgx as they are: Rollback,
+// LargeObjects, Conn.
+type statements struct {
+	pgx.Tx
+	outer *tx
+	translator
+}
+
+func (s *statements) check(sql string) error {
+	if s.outer.ended() {
+		return fmt.Errorf("pgguard: %w", errEnded)
+	}
+	return checkInTx(sql)
+}
+
+// Begin sets a savepoint.
+func (s *statements) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := s.check(""); err != nil {
+		return nil, err
+	}
+	inner, err := s.Tx.Begin(ctx)
+	if err != nil {
+		return nil, s.translate(err)
+	}
+	return &savepoint{statements{Tx: inner, outer: s.outer, translator: s.translator}}, nil
+}
+
+func (s *statements) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := s.execRaw(ctx, sql, args...)
+	return tag, s.translate(err)
+}
+
+// execRaw is Exec with the server's own error.
+func (s *statements) execRaw(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := s.check(sql); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return s.Tx.Exec(ctx, sql, args...)
+}
+
+func (s *statements) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := s.check(sql); err != nil {
+		return noRows{err}, err
+	}
+	rows, err := s.Tx.Query(ctx, sql, args...)
+	return wrapRows(rows, err, s.translate)
+}
+
+func (s *statements) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := s.check(sql); err != nil {
+		return noRow{err}
+	}
+	return txRow{s.Tx.QueryRow(ctx, sql, args...), s.translate}
+}
+
+func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := s.check(sql); err != nil {
+		return nil, err
+	}
+	sd, err := s.Tx.Prepare(ctx, name, sql)
+	return sd, s.translate(err)
+}
+
+func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := s.check(""); err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	for _, q := range b.QueuedQueries {
+		if err := checkInTx(q.SQL); err != nil {
+			return pgx.FailedBatchResults(b, err)
+		}
+	}
+	return &txResults{s.Tx.SendBatch(ctx, b), s.translate}
+}
+
+func (s *statements) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := s.check(""); err != nil {
+		return 0, err
+	}
+	n, err := s.Tx.CopyFrom(ctx, table, columns, rows)
+	return n, s.translate(err)
+}
