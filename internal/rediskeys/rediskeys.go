@@ -1,14 +1,21 @@
-// Package rediskeys names the keys that fencing keeps in Redis, for the lock and
-// the sequencer, which share the counters.
+// Package rediskeys has what the lock and the sequencer on Redis share: the names of
+// their keys, and how a counter moves.
 package rediskeys
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
 )
+
+// CounterLua is the beginning of every script that hands out tokens: the function
+// advance.
+//
+//go:embed counter.lua
+var CounterLua string
 
 // A Scheme spreads resources over shards. A shard's number in braces is the hash
 // tag of its keys, so that everything of one resource is in one Cluster slot, and

@@ -2,6 +2,11 @@ package servertest_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -78,4 +83,62 @@ func TestPgBouncerLeadsToTheSameDatabase(t *testing.T) {
 	through := servertest.PgBouncer(t, url)
 	require.NotEqual(t, url, through)
 	require.Equal(t, query[string](t, url, "SELECT current_database()"), query[string](t, through, "SELECT current_database()"))
+}
+
+// A recorder is a test that only notes how it was ended.
+type recorder struct {
+	testing.TB
+	ended string
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Skipf(string, ...any)  { r.ended = "skipped" }
+func (r *recorder) Fatalf(string, ...any) { r.ended = "failed" }
+
+func TestOnlyAMissingServerOutsideCISkips(t *testing.T) {
+	missing := fmt.Errorf("redis-server is %w", localserver.ErrNotInstalled)
+	for _, c := range []struct {
+		ci   string
+		err  error
+		want string
+	}{
+		{"", nil, ""},
+		{"", missing, "skipped"},
+		{"true", missing, "failed"},
+		{"", errors.New("broken"), "failed"},
+	} {
+		t.Setenv("CI", c.ci)
+		r := &recorder{}
+		servertest.Require(r, c.err)
+		require.Equal(t, c.want, r.ended, "CI=%q, error %v", c.ci, c.err)
+	}
+}
+
+const namedEnv = "FENCING_SERVERTEST_NAMED"
+
+// Run by the next test in a process of its own.
+func TestServersNamed(t *testing.T) {
+	if os.Getenv(namedEnv) == "" {
+		return
+	}
+	require.Equal(t, os.Getenv(servertest.RedisEnv), servertest.Redis(t))
+	u, err := url.Parse(servertest.Postgres(t))
+	require.NoError(t, err)
+	named, err := url.Parse(os.Getenv(servertest.PostgresEnv))
+	require.NoError(t, err)
+	require.Equal(t, named.Host, u.Host)
+	require.NotEqual(t, named.Path, u.Path)
+}
+
+func TestServersNamedByTheEnvironmentAreUsedAndLeftRunning(t *testing.T) {
+	t.Parallel()
+	pg := servertest.NewPostgres(t, localserver.PostgresOptions{})
+	rdb := servertest.NewRedis(t, localserver.RedisOptions{})
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServersNamed$", "-test.v")
+	cmd.Env = append(os.Environ(), namedEnv+"=1", servertest.PostgresEnv+"="+pg.URL(""), servertest.RedisEnv+"="+rdb.URL())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS: TestServersNamed")
+	require.EqualValues(t, 1, query[int](t, pg.URL(""), "SELECT count(*) FROM pg_database WHERE datname NOT LIKE 'template%'"), "the database is dropped")
+	require.NotZero(t, rdb.PID())
 }

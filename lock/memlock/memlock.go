@@ -5,7 +5,6 @@ package memlock
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -80,14 +79,12 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request) (guard.Token, err
 }
 
 func (b *Backend) next(r lock.Request) (guard.Token, error) {
-	switch {
-	case r.After-b.last > sequencer.DefaultMaxJump:
-		return 0, fmt.Errorf("memlock: acquire %q: a token above %d is asked for, the counter is at %d: %w", r.Resource, r.After, b.last, sequencer.ErrJump)
-	case max(b.last, r.After) == math.MaxInt64:
-		return 0, fmt.Errorf("memlock: acquire %q: %w", r.Resource, sequencer.ErrExhausted)
+	token, err := sequencer.Advance(b.last, r.After, sequencer.DefaultMaxJump)
+	if err != nil {
+		return 0, fmt.Errorf("memlock: acquire %q: %w", r.Resource, err)
 	}
-	b.last = max(b.last, r.After) + 1
-	return b.last, nil
+	b.last = token
+	return token, nil
 }
 
 // Renew implements [lock.Backend].

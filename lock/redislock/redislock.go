@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/sequencer"
 )
@@ -34,7 +35,7 @@ var renewLua string
 var releaseLua string
 
 var (
-	acquireScript = redis.NewScript(acquireLua)
+	acquireScript = redis.NewScript(rediskeys.CounterLua + acquireLua)
 	renewScript   = redis.NewScript(renewLua)
 	releaseScript = redis.NewScript(releaseLua)
 )

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -78,6 +79,7 @@ func TestS17_AFailedAcquireLeavesNoLock(t *testing.T) {
 	}{
 		{"9223372036854775807", sequencer.ErrExhausted, scheme.Counter(r.Resource)},
 		{"no number", nil, "not an integer"},
+		{"1e3", nil, "not an integer"},
 	} {
 		require.NoError(t, rdb.Set(t.Context(), scheme.Counter(r.Resource), c.counter, 0).Err())
 		_, err := b.Acquire(t.Context(), r)
@@ -89,9 +91,24 @@ func TestS17_AFailedAcquireLeavesNoLock(t *testing.T) {
 		}
 		require.Zero(t, rdb.Exists(t.Context(), scheme.Lock(r.Resource)).Val())
 	}
+	// A counter is shared by the resources of its shard: one of them must not end
+	// it for all, nor overwrite what is no counter.
+	all, err := redislock.New(rdb, redislock.WithPrefix(scheme.Prefix), redislock.WithMaxJump(1<<63-1))
+	require.NoError(t, err)
+	for counter, is := range map[string]error{"5": sequencer.ErrExhausted, "0x10": nil, " 5": nil, "12.5": nil} {
+		require.NoError(t, rdb.Set(t.Context(), scheme.Counter(r.Resource), counter, 0).Err())
+		r.After = 1<<63 - 1
+		_, err := all.Acquire(t.Context(), r)
+		require.Error(t, err)
+		require.True(t, is == nil || errors.Is(err, is), "%v", err)
+		require.Equal(t, counter, rdb.Get(t.Context(), scheme.Counter(r.Resource)).Val())
+		require.Zero(t, rdb.Exists(t.Context(), scheme.Lock(r.Resource)).Val())
+	}
+	r.After = 0
+
 	require.NoError(t, rdb.Del(t.Context(), scheme.Counter(r.Resource)).Err())
 	require.NoError(t, rdb.HSet(t.Context(), scheme.Counter(r.Resource), "a", "b").Err())
-	_, err := b.Acquire(t.Context(), r)
+	_, err = b.Acquire(t.Context(), r)
 	require.ErrorContains(t, err, "choose another prefix")
 	require.Zero(t, rdb.Exists(t.Context(), scheme.Lock(r.Resource)).Val())
 }

@@ -84,8 +84,8 @@ var mutants = []mutant{
 		"h := l.held(ctx, r)", "var h *hold", "lock", "S28|Reentry",
 	},
 	{
-		"redislock: tokens are strings above 2^53", "lock/redislock/acquire.lua",
-		"n < 9007199254740992 and string.format('%.0f', n) or redis.call('GET', KEYS[2])", "string.format('%.0f', n)", "lock/redislock", "S16",
+		"redislock: tokens are strings above 2^53", "internal/rediskeys/counter.lua",
+		"n < 9007199254740992 and string.format('%.0f', n) or redis.call('GET', counter)", "string.format('%.0f', n)", "lock/redislock", "S16",
 	},
 	{
 		"redislock: the lock is written after what can fail", "lock/redislock/acquire.lua",

@@ -260,8 +260,8 @@ func BenchmarkNext(b *testing.B) {
 		}
 	})
 	for name, key := range map[string]func(caller int) string{
-		"eight callers of one resource":   func(int) string { return resource },
-		"eight callers of eight resource": func(i int) string { return fmt.Sprint("order:", i) },
+		"eight callers, one resource":    func(int) string { return resource },
+		"eight callers, a resource each": func(i int) string { return fmt.Sprint("order:", i) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			callers := make(chan int, 64)

@@ -27,7 +27,7 @@ import (
 //go:embed next.lua
 var nextLua string
 
-var nextScript = redis.NewScript(nextLua)
+var nextScript = redis.NewScript(rediskeys.CounterLua + nextLua)
 
 // A Sequencer counts in Redis. It is safe for concurrent use.
 type Sequencer struct {

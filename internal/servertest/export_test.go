@@ -1,0 +1,3 @@
+package servertest
+
+var Require = require
