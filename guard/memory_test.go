@@ -87,8 +87,16 @@ func TestS22_MemoryTakesARepeatedRaise(t *testing.T) {
 	t.Parallel()
 	m, a := guard.NewMemory(), fence("a", 33)
 	require.NoError(t, m.Raise(t.Context(), a))
-	require.NoError(t, m.Raise(t.Context(), a))
-	require.ErrorIs(t, m.Raise(t.Context(), fence("b", 33)), guard.ErrConflict)
+	before := time.Now()
+	renamed := a
+	renamed.Holder = "worker-a after a restart"
+	require.NoError(t, m.Raise(t.Context(), renamed))
+	err := m.Raise(t.Context(), fence("b", 33))
+	require.ErrorIs(t, err, guard.ErrConflict)
+	stale, ok := errors.AsType[*guard.StaleError](err)
+	require.True(t, ok)
+	require.Equal(t, a, stale.Current)
+	require.False(t, stale.Since.After(before), "a repetition does not change when the fence was raised")
 	require.ErrorIs(t, m.Raise(t.Context(), fence("b", 32)), guard.ErrStale)
 	require.NoError(t, m.Write(held(t.Context(), a), a.Resource, func() error { return nil }))
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // BenchmarkProtectedUpdate updates 10,000 rows by one statement, from within
-// their fence, and reports the server's time per row.
+// their fence, and reports the time per row: the mean, and that of the fastest
+// update, which says more on a busy machine.
 func BenchmarkProtectedUpdate(b *testing.B) {
 	const rows = 10_000
 	for _, c := range []struct {
@@ -28,19 +29,24 @@ func BenchmarkProtectedUpdate(b *testing.B) {
 			up, _ := protect(b, "inventory", c.o)
 			db.exec(b, up)
 			db.exec(b, "SELECT fencing.raise('inventory:sku-42', 1, 'n')")
-			var spent time.Duration
+			var spent, fastest time.Duration
 			for b.Loop() {
 				db.exec(b, "VACUUM inventory") // so that every round finds the same table
 				db.exec(b, "BEGIN; SELECT fencing.enter('inventory:sku-42', 1, 'n')")
 				start := time.Now()
 				tag, err := db.Exec(b.Context(), "UPDATE inventory SET stock = stock + 1")
-				spent += time.Since(start)
+				took := time.Since(start)
+				spent += took
+				if fastest == 0 || took < fastest {
+					fastest = took
+				}
 				require.NoError(b, err)
 				require.EqualValues(b, rows, tag.RowsAffected())
 				db.exec(b, "COMMIT")
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(spent.Nanoseconds())/1e3/float64(b.N)/rows, "µs/row")
+			b.ReportMetric(float64(fastest.Nanoseconds())/1e3/rows, "min-µs/row")
 		})
 	}
 }

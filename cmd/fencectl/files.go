@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-fencing/fencing/migrations"
@@ -132,6 +133,9 @@ func (p printing) choose(files []migrations.File) (chosen []migrations.File, err
 		case !directed || strings.HasSuffix(f.Name, suffix):
 			chosen = append(chosen, f)
 		}
+	}
+	if p.down {
+		slices.Reverse(chosen) // the last step is undone first
 	}
 	return chosen, nil
 }

@@ -25,7 +25,7 @@ func newProtect(a *app) *cobra.Command {
 	var p protection
 	cmd := &cobra.Command{
 		Use:   "protect TABLE --resource EXPR",
-		Short: "Make a table record, and refuse writes from outside of, its fence",
+		Short: "Make a table refuse writes from outside of its fence",
 		Long: `Make a table take part in fencing: a version column says under which token a row
 was last written, and with --trigger the table refuses every write outside of a
 transaction that has entered the row's fence.

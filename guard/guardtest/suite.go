@@ -9,8 +9,9 @@ import (
 )
 
 // A Store is a guard together with data that it guards: one table of keys and
-// values in the same database as the fences. It must be safe for concurrent use.
-// Every check uses names of its own, so that checks and runs may share a store.
+// values in the same database as the fences. It must be safe for concurrent use,
+// with three connections at least. Every check uses names of its own, so that
+// checks and runs may share a store.
 type Store interface {
 	guard.Guard
 

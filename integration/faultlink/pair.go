@@ -20,12 +20,14 @@ type pair struct {
 }
 
 // end resets both connections. The caller has the link's mutex.
-func (p *pair) end() {
+func (p *pair) end() { p.finish(abort) }
+
+func (p *pair) finish(how func(net.Conn)) {
 	p.once.Do(func() {
 		close(p.ended)
-		abort(p.client)
+		how(p.client)
 		if p.server != nil {
-			abort(p.server)
+			how(p.server)
 		}
 	})
 }
@@ -72,7 +74,8 @@ func (p *pair) serve() {
 }
 
 // pump forwards from one side to the other what keep lets through, until either
-// ends. An end is passed on, by a reset of both.
+// ends, and passes the end on. Not by a reset, which would overtake the last words
+// of a server that says why it ends.
 func (p *pair) pump(to, from net.Conn, keep func([]byte) bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -91,5 +94,5 @@ func (p *pair) pump(to, from net.Conn, keep func([]byte) bool) {
 	}
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
-	p.end()
+	p.finish(func(c net.Conn) { _ = c.Close() })
 }

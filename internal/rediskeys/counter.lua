@@ -31,6 +31,10 @@ local function advance(counter, after, jump)
     end
   end
   local n = redis.call('INCR', counter)
+  if n < 1 then -- it was negative: no counter of ours
+    redis.call('DECR', counter)
+    return nil, redis.error_reply('ERR value is not an integer or out of range')
+  end
   return n < 9007199254740992 and string.format('%.0f', n) or redis.call('GET', counter)
 end
 
