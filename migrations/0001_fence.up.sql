@@ -139,7 +139,8 @@ BEGIN
     ELSE
         SELECT f.token, f.nonce, f.holder, f.raised_at INTO current FROM fencing.fence f WHERE f.resource = p_resource FOR SHARE;
     END IF;
-    IF current.token IS DISTINCT FROM p_token OR current.nonce IS DISTINCT FROM p_nonce THEN
+    -- NULL is tested first: a missing row is NULL too, and not distinct from it.
+    IF p_token IS NULL OR p_nonce IS NULL OR current.token IS DISTINCT FROM p_token OR current.nonce IS DISTINCT FROM p_nonce THEN
         IF current.token IS NULL OR current.token < p_token OR p_token IS NULL THEN
             RAISE EXCEPTION 'fencing: fence of % is not raised: token % is held, the current one is %',
                 quote_literal(p_resource), coalesce(p_token::text, 'NULL'), coalesce(current.token::text, 'none')

@@ -42,6 +42,22 @@ func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
 	}
 }
 
+// A row that is missing is NULL, and NULL is not distinct from NULL.
+func TestNULLEntersNothing(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	db.exec(t, "SELECT fencing.raise('r', 1, 'n')")
+	for _, call := range []string{
+		"enter('unknown', NULL, NULL)", "enter('r', NULL, NULL)", "enter('r', 1, NULL)", "enter('r', NULL, 'n')", "enter(NULL, NULL, NULL)",
+		"enter_all('{unknown}', '{NULL}', '{NULL}')", "enter_all('{r,unknown}', '{1,NULL}', '{n,NULL}')", "enter_all('{r,unknown}', '{1}', '{n}')",
+		"enter_all(NULL, NULL, NULL)", "enter_all('{NULL}', '{NULL}', '{NULL}')",
+	} {
+		_, err := db.Exec(t.Context(), "BEGIN; SELECT fencing."+call)
+		require.Error(t, err, call)
+		db.exec(t, "ROLLBACK")
+	}
+}
+
 func TestS31_RaiseRefusesASnapshotOlderThanItself(t *testing.T) {
 	t.Parallel()
 	db := newFenced(t)

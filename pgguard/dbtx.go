@@ -48,9 +48,10 @@ func (g *Guard) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 }
 
 // Query runs one statement that returns rows; see [Guard.Exec]. The rows hold a
-// connection of the pool, and the gates of the fences, until they are closed or
-// read to the end. Their Err includes a failure to commit, so check it before you
-// rely on what the statement has written.
+// connection of the pool until they are closed or read to the end, and as long as
+// the server has more of them to send they keep a raise waiting. Their Err
+// includes a failure to commit: check it before you rely on what the statement
+// has written.
 func (g *Guard) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	c, err := g.send(ctx, sql, args)
 	if err != nil {

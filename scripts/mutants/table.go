@@ -29,7 +29,11 @@ var mutants = []mutant{
 	},
 	{
 		"Postgres: enter admits only the fence in force", fenceSQL,
-		"IF current.token IS DISTINCT FROM p_token OR current.nonce IS DISTINCT FROM p_nonce THEN", "IF current.token < p_token THEN", "pgguard", "Conformance|S1|S2",
+		"IF p_token IS NULL OR p_nonce IS NULL OR current.token IS DISTINCT FROM p_token OR current.nonce IS DISTINCT FROM p_nonce THEN", "IF current.token < p_token THEN", "pgguard", "Conformance|S1|S2",
+	},
+	{
+		"Postgres: NULL enters nothing", fenceSQL,
+		"IF p_token IS NULL OR p_nonce IS NULL OR current", "IF current", "migrations", "NULL",
 	},
 	{
 		"Postgres: enter compares the nonce", fenceSQL,

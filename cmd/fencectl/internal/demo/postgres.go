@@ -29,8 +29,12 @@ func openPostgres(ctx context.Context, address *target.Postgres, name string) (*
 	s := &postgresStage{schema: name, fenceSchema: name + "_fence"}
 	if address == nil {
 		var err error
-		if s.server, err = localserver.StartPostgres(ctx, localserver.PostgresOptions{}); err != nil {
+		s.server, err = localserver.StartPostgres(ctx, localserver.PostgresOptions{})
+		switch {
+		case errors.Is(err, localserver.ErrNotInstalled):
 			return nil, err
+		case err != nil:
+			return nil, target.Unreachable(err)
 		}
 		if address, err = target.ParsePostgres(target.Setting{Source: "postgres", Value: s.server.URL("")}); err != nil {
 			return nil, errors.Join(err, s.server.Stop())

@@ -40,7 +40,9 @@ func ParsePostgres(s Setting) (*Postgres, error) {
 		if err != nil {
 			return nil, err
 		}
-		u.User = url.User(u.User.Username())
+		if u.User != nil {
+			u.User = url.User(u.User.Username())
+		}
 		s.shown = shown(u)
 	}
 	c, err := pgxpool.ParseConfig(s.Value)

@@ -42,6 +42,9 @@ func (e *failure) Unwrap() error { return e.meaning }
 func invalid(text string) error  { return &failure{text, ErrInvalid} }
 func missing(what string) error  { return invalid("no " + what) }
 
+// Unreachable gives err the meaning of ErrUnreachable.
+func Unreachable(err error) error { return &failure{err.Error(), ErrUnreachable} }
+
 func (s Setting) bad(what string) error {
 	if s.shown != "" {
 		return invalid(s.Source + " " + s.shown + ": " + what)
@@ -49,12 +52,18 @@ func (s Setting) bad(what string) error {
 	return invalid(s.Source + ": " + what)
 }
 
-// shown returns a URL without what its parameters hide. Its user is for the caller
-// to take care of.
+// shown returns a URL without parameters that may be secret, and without what
+// follows them. Its user is for the caller to take care of.
 func shown(u *url.URL) string {
-	u.RawQuery = hideQuery(u.RawQuery)
+	u.Fragment, u.RawFragment = "", ""
+	if secretParameter.MatchString(u.RawQuery) {
+		u.RawQuery = "xxxxx"
+	}
 	return u.String()
 }
+
+// An escape may hide the word.
+var secretParameter = regexp.MustCompile(`(?i)pass|secret|%`)
 
 // split takes a URL of one of the schemes apart, or says what is wrong with it
 // without quoting from where a password could be.
@@ -74,9 +83,14 @@ func (s Setting) split(schemes ...string) (*url.URL, error) {
 	if err != nil {
 		return nil, s.bad("this " + scheme + " URL " + flaw(err) + "; " + example)
 	}
-	// "postgres://app:12/34@db" parses: as host "app", port 12.
-	if strings.Contains(u.EscapedPath()+u.RawQuery+u.EscapedFragment(), "@") {
-		return nil, s.bad("this " + scheme + " URL has an @ behind its host; " + escapes)
+	// The parsers disagree about which @ ends the password, and
+	// postgres://app:12/34@db is the host "app", port 12, to all of them.
+	ats := 0
+	if u.User != nil {
+		ats = 1
+	}
+	if strings.Count(s.Value, "@") > ats {
+		return nil, s.bad("this " + scheme + " URL has an @ too many; " + escapes)
 	}
 	return u, nil
 }
@@ -95,11 +109,3 @@ func flaw(err error) string {
 	}
 	return "cannot be taken apart (" + escapes + ")"
 }
-
-// hideQuery hides the passwords among the parameters of a URL.
-func hideQuery(query string) string {
-	return secretParameter.ReplaceAllString(query, "${1}xxxxx")
-}
-
-// Any escape in a name may hide the word.
-var secretParameter = regexp.MustCompile(`(?i)((?:^|[&;])[^=&;]*(?:pass|secret|%)[^=&;]*=)[^&;]*`)

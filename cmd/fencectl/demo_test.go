@@ -1,0 +1,364 @@
+package main_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/internal/servertest"
+)
+
+const (
+	waiting = 30 * time.Second
+	polling = 50 * time.Millisecond
+)
+
+// A line is any object that "demo --json" writes.
+type line struct {
+	Type, Title, What, Actor, Text, Error, SQLState string
+	Postgres                                        string
+	Token                                           string
+	Act, Sold, Stock, Want, Refused, Repaired       int
+	Guarded, Clean, OK                              bool
+	Seconds                                         float64
+}
+
+func parse(t *testing.T, stdout string) (lines []line) {
+	t.Helper()
+	for text := range strings.Lines(stdout) {
+		var l line
+		require.NoError(t, json.Unmarshal([]byte(text), &l), text)
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// requireStory checks the whole of a demo that went well.
+func requireStory(t *testing.T, stdout string) {
+	t.Helper()
+	lines := parse(t, stdout)
+	var results, refusals []line
+	what := map[string]int{}
+	seconds := 0.0
+	for _, l := range lines {
+		if l.Type == "event" {
+			require.GreaterOrEqual(t, l.Seconds, seconds, "time goes on")
+			seconds = l.Seconds
+			what[l.What]++
+		}
+		switch {
+		case l.Type == "result":
+			results = append(results, l)
+		case l.What == "refused":
+			refusals = append(refusals, l)
+		}
+	}
+	require.Len(t, results, 4)
+	require.Equal(t, []any{false, 80, 70, 20, false, 0}, []any{results[0].Guarded, results[0].Sold, results[0].Stock, results[0].Want, results[0].Clean, results[0].Refused})
+	for _, r := range results[1:] {
+		require.Equal(t, []any{true, 80, 20, 20, true, 1}, []any{r.Guarded, r.Sold, r.Stock, r.Want, r.Clean, r.Refused}, r.Text)
+	}
+	require.Equal(t, 1, results[3].Repaired)
+	require.Equal(t, 3, what["frozen"], "each pause is a real one")
+	require.Equal(t, 3, what["woken"])
+	require.Equal(t, 1, what["forgot"])
+	for _, r := range refusals {
+		require.Equal(t, "UF001", r.SQLState, "the server refused it")
+		require.Regexp(t, `^ERROR: fencing: fence of 'inventory:sku-42' is stale: token \d+ is held, the current one is \d+ of '[BC] \(process \d+\)'.* \(SQLSTATE UF001\)$`, r.Postgres)
+		require.Contains(t, r.Error, "nothing was written, stop this work and acquire the lock again")
+		require.Equal(t, "A", r.Actor)
+	}
+	verdict := lines[len(lines)-1]
+	require.Equal(t, "verdict", verdict.Type)
+	require.True(t, verdict.OK, verdict.Text)
+	require.Equal(t, "opening", lines[0].Type)
+}
+
+// newTempDir returns a directory that the server's user can reach if the test is
+// run by root; those of t.TempDir are closed to others.
+func newTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fencectl-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+// requireGone checks that a demo has left no process and no file. marker is in the
+// environment of all its processes.
+func requireGone(t *testing.T, tmp, marker string) {
+	t.Helper()
+	entries, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, entries, "files are left")
+	if runtime.GOOS != "linux" {
+		return
+	}
+	require.Eventually(t, func() bool {
+		environs, err := filepath.Glob("/proc/[0-9]*/environ")
+		require.NoError(t, err)
+		for _, path := range environs {
+			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), marker) {
+				return false
+			}
+		}
+		return true
+	}, waiting, polling, "processes are left")
+}
+
+// TestTheBuiltBinaryNeedsNothing has no race detector and no test flags in its way.
+func TestTheBuiltBinaryNeedsNothing(t *testing.T) {
+	t.Parallel()
+	servertest.Postgres(t) // skips where the machine has no Postgres
+	bin := filepath.Join(t.TempDir(), "fencectl")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	tmp := newTempDir(t)
+	// An application's database is no stage for a demo: there is no server here.
+	r := call{program: bin, args: []string{"demo"}, env: []string{"TMPDIR=" + tmp, "DATABASE_URL=postgres://app@127.0.0.1:1/shop"}}.run(t)
+	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
+	require.Empty(t, r.stderr)
+	require.NotContains(t, r.stdout, "\x1b", "colours are for terminals")
+	for _, says := range []string{
+		"miniredis, in this process", "a private server at 127.0.0.1:",
+		"Act 1", "=> sold 80 of 100, stock says 70, should be 20: B's update is lost",
+		"Act 2", "refused by Postgres", "(SQLSTATE UF001)", "=> sold 80 of 100, stock says 20: right",
+		"Act 3", "Act 4", "FLUSHALL",
+	} {
+		require.Contains(t, r.stdout, says)
+	}
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	require.Equal(t, "OK: the lock alone lost 50 of 80 sold, the fence none; 3 stale writes refused", lines[len(lines)-1])
+	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+func TestDemoWithoutServersOfTheUser(t *testing.T) {
+	t.Parallel()
+	servertest.Postgres(t)
+	tmp := newTempDir(t)
+	r := call{args: []string{"demo", "--fast", "--json"}, env: []string{"TMPDIR=" + tmp}}.run(t)
+	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
+	requireStory(t, r.stdout)
+	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+// stage is a user's Postgres and Redis with something of theirs in it.
+type stage struct {
+	db     database
+	redis  string
+	rdb    *redis.Client
+	before string
+}
+
+func newStage(t *testing.T) stage {
+	t.Helper()
+	s := stage{db: newDatabase(t), redis: servertest.Redis(t)}
+	s.db.exec(t, "CREATE SCHEMA fencing; CREATE TABLE inventory (sku text)")
+	s.before = s.db.schemas(t)
+	o, err := redis.ParseURL(s.redis)
+	require.NoError(t, err)
+	s.rdb = redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, s.rdb.Close()) })
+	require.NoError(t, s.rdb.Set(t.Context(), "theirs:"+t.Name(), "kept", time.Hour).Err())
+	return s
+}
+
+func (s stage) requireUntouched(t *testing.T, r result) {
+	t.Helper()
+	require.Equal(t, s.before, s.db.schemas(t))
+	require.Equal(t, "0", s.db.query(t, "SELECT count(*)::text FROM inventory"))
+	kept, err := s.rdb.Get(t.Context(), "theirs:"+t.Name()).Result()
+	require.NoError(t, err)
+	require.Equal(t, "kept", kept)
+	prefix := prefixOf(t, r)
+	left, err := s.rdb.Keys(t.Context(), prefix+"*").Result()
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// prefixOf finds the name of the demo's keys in its first line.
+func prefixOf(t *testing.T, r result) string {
+	t.Helper()
+	_, rest, found := strings.Cut(r.stdout, "keys fencing-demo-")
+	require.True(t, found, r.stdout)
+	id, _, _ := strings.Cut(rest, ":")
+	require.NotEmpty(t, id)
+	return "fencing-demo-" + id
+}
+
+func TestDemoOnTheServersOfTheUser(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	calls := commandCalls(t, s.rdb)
+	tmp := newTempDir(t)
+	r := call{args: []string{"demo", "--fast", "--json", "--redis", s.redis}, env: []string{"TMPDIR=" + tmp, "FENCING_POSTGRES_URL=" + s.db.url}}.run(t)
+	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
+	requireStory(t, r.stdout)
+	s.requireUntouched(t, r)
+	require.Equal(t, calls, commandCalls(t, s.rdb), "no FLUSHALL, no FLUSHDB on a server of others")
+	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+func commandCalls(t *testing.T, rdb *redis.Client) (flushes string) {
+	t.Helper()
+	stats, err := rdb.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	for l := range strings.Lines(stats) {
+		if strings.HasPrefix(l, "cmdstat_flush") {
+			flushes += l
+		}
+	}
+	return flushes
+}
+
+func TestDemoBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	r := run(t, "demo", "--fast", "--json", "--postgres", servertest.PgBouncer(t, db.url))
+	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
+	requireStory(t, r.stdout)
+}
+
+func TestAnInterruptedDemoLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		signal os.Signal
+		own    bool
+		until  string
+	}{
+		"Ctrl-C while a worker is frozen":        {syscall.SIGINT, true, `"frozen"`},
+		"termination while a worker is frozen":   {syscall.SIGTERM, false, `"frozen"`},
+		"the terminal closes while Redis is old": {syscall.SIGHUP, false, `"act":1`},
+		"Ctrl-C after Redis forgot":              {syscall.SIGINT, false, `"forgot"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, tmp := newStage(t), newTempDir(t)
+			args := []string{"demo", "--json", "--redis", s.redis}
+			if !c.own {
+				args = append(args, "--postgres", s.db.url)
+			}
+			cmd := call{args: args, env: []string{"TMPDIR=" + tmp}}.command(t)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			stdout, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			seen, sent := "", false
+			for out := bufio.NewScanner(stdout); out.Scan(); {
+				seen += out.Text() + "\n"
+				if !sent && strings.Contains(out.Text(), c.until) {
+					require.NoError(t, cmd.Process.Signal(c.signal))
+					sent = true
+				}
+			}
+			require.Error(t, cmd.Wait())
+			require.Equal(t, 130, cmd.ProcessState.ExitCode(), stderr.String())
+			require.True(t, sent, seen)
+			require.NotContains(t, seen, "verdict")
+			require.Equal(t, 1, strings.Count(stderr.String(), "\n"), stderr.String())
+			s.requireUntouched(t, result{stdout: seen})
+			requireGone(t, tmp, "TMPDIR="+tmp)
+		})
+	}
+}
+
+func TestADemoThatNobodyReadsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	s, tmp := newStage(t), newTempDir(t)
+	cmd := call{args: []string{"demo", "--json", "--redis", s.redis}, env: []string{"TMPDIR=" + tmp}}.command(t)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	first, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.NoError(t, stdout.Close())
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 130, cmd.ProcessState.ExitCode())
+	s.requireUntouched(t, result{stdout: first})
+	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+// A guard that lets everyone in must be found out by the demo itself.
+func TestDemoFailsWhereTheGuardLetsStaleWritesIn(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.exec(t, `CREATE FUNCTION sabotage() RETURNS event_trigger LANGUAGE plpgsql AS $$
+		DECLARE r record;
+		BEGIN
+			FOR r IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_identity ~ '\.enter\(' LOOP
+				IF current_setting('sabotage.done', true) IS DISTINCT FROM 'yes' THEN
+					PERFORM set_config('sabotage.done', 'yes', true);
+					EXECUTE format('CREATE OR REPLACE FUNCTION %I.enter(p_resource text, p_token bigint, p_nonce text, p_idle_timeout integer DEFAULT NULL)
+						RETURNS void LANGUAGE sql AS ''SELECT''', r.schema_name);
+				END IF;
+			END LOOP;
+		END $$;
+		CREATE EVENT TRIGGER sabotage ON ddl_command_end WHEN TAG IN ('CREATE FUNCTION') EXECUTE FUNCTION sabotage()`)
+	before := db.schemas(t)
+	r := fails(t, 1, "act 2 is NOT clean although it was guarded", "demo", "--fast", "--json", "--postgres", db.url)
+	lines := parse(t, r.stdout)
+	require.False(t, lines[len(lines)-1].OK)
+	require.Empty(t, r.stderr)
+	require.Equal(t, before, db.schemas(t))
+}
+
+// If the lock alone loses nothing, the guarded acts prove nothing.
+func TestDemoFailsWhereTheLockAloneLosesNothing(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.exec(t, `CREATE FUNCTION heal() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF NEW.stock = 70 THEN NEW.stock := 20; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE FUNCTION heal_inventory() RETURNS event_trigger LANGUAGE plpgsql AS $$
+		DECLARE r record;
+		BEGIN
+			FOR r IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_identity ~ '\.inventory$' LOOP
+				EXECUTE format('CREATE TRIGGER heal BEFORE UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION public.heal()', r.object_identity);
+			END LOOP;
+		END $$;
+		CREATE EVENT TRIGGER heal ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION heal_inventory()`)
+	r := fails(t, 1, "FAILED: act 1 lost no update, so the others prove nothing", "demo", "--fast", "--postgres", db.url)
+	require.Empty(t, r.stderr)
+}
+
+func TestDemoWithoutUsableServers(t *testing.T) {
+	t.Parallel()
+	r := call{args: []string{"demo"}, env: []string{"PATH=/nonexistent"}}.run(t)
+	if r.code != 0 { // where Postgres is in one of the usual places it is found without PATH
+		require.Equal(t, 3, r.code)
+		require.Contains(t, r.stderr, "--postgres postgres://user@host:port/database")
+	}
+	fails(t, 3, "connection refused", "demo", "--postgres=postgres://app@127.0.0.1:1/shop")
+	fails(t, 3, "connection refused", "demo", "--redis=redis://127.0.0.1:1")
+	fails(t, 2, "a https URL where one of redis, rediss, unix is needed", "demo", "--redis=https://127.0.0.1:1")
+
+	db := newDatabase(t)
+	role := newRole(t, db, "")
+	before := db.schemas(t)
+	fails(t, 3, "permission denied for database", "demo", "--postgres="+as(t, db.url, role, ""))
+	require.Equal(t, before, db.schemas(t))
+
+	replica := servertest.NewRedis(t, localserver.RedisOptions{Args: []string{"--replicaof", "127.0.0.1 1"}})
+	fails(t, 3, "the server is a read-only replica", "demo", "--redis="+replica.URL())
+}
+
+func TestTheWorkerIsForTheDemoAlone(t *testing.T) {
+	t.Parallel()
+	fails(t, 2, `this command is for "fencectl demo" alone`, "demo-worker")
+	require.NotContains(t, ok(t, "--help"), "demo-worker")
+}

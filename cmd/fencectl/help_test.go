@@ -1,0 +1,104 @@
+package main_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"", "demo", "migrate", "migrate up", "migrate down", "migrate status", "migrate print", "protect"} {
+		t.Run("fencectl "+command, func(t *testing.T) {
+			t.Parallel()
+			// A default that comes from the environment would show here.
+			c := call{args: append(strings.Fields(command), "--help"), env: []string{"FENCING_POSTGRES_URL=postgres://app:hunter2@db/shop", "FENCING_REDIS_URL=redis://:hunter2@cache"}}
+			got := c.run(t)
+			require.Equal(t, 0, got.code)
+			golden := filepath.Join("testdata", "help", strings.ReplaceAll(strings.TrimSpace("fencectl "+command), " ", "_")+".txt")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got.stdout), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got.stdout, "run the test with -update if this is meant")
+			for line := range strings.Lines(got.stdout) {
+				require.LessOrEqual(t, len(line), 120, line)
+			}
+		})
+	}
+}
+
+func TestHelpDocumentsTheExitCodes(t *testing.T) {
+	t.Parallel()
+	help := ok(t, "--help")
+	for _, code := range []string{"0", "1", "2", "3", "130"} {
+		require.Regexp(t, `(?m)^  `+code+`\s+\w`, help)
+	}
+	require.Equal(t, help, ok(t), "without a command")
+}
+
+func TestCompletionKnowsTheTools(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, ok(t, "completion", "bash"), "fencectl")
+	r := run(t, "__complete", "migrate", "print", "--tool", "g")
+	require.Equal(t, "goose\ngolang-migrate\n:4\n", r.stdout)
+}
+
+func TestBadUsage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		says string
+		args string
+	}{
+		"unknown command":         {`unknown command "dmeo"`, "dmeo"},
+		"unknown subcommand":      {`unknown command "upp"`, "migrate upp"},
+		"no subcommand":           {"say which of up, down, status, print", "migrate"},
+		"unknown flag":            {`unknown flag: --pg; see "fencectl migrate up --help"`, "migrate up --pg x"},
+		"flag without a value":    {"flag needs an argument: --postgres", "migrate up --postgres"},
+		"flag with another value": {`invalid argument "x" for "--to" flag`, "migrate up --to x"},
+		"superfluous argument":    {`unknown command "now"`, "demo now"},
+		"no Postgres":             {"no Postgres given; name one with --postgres", "migrate status"},
+		"schema of the demo":      {"--schema: the demo makes a fence schema of its own", "demo --schema x"},
+		"no tool":                 {"choose one with --tool: goose, golang-migrate, tern, atlas, psql", "migrate print"},
+		"unknown tool":            {`--tool "flyway": there is no such tool; choose one of goose,`, "migrate print --tool flyway"},
+		"number":                  {"number 0 of the first migration is not positive", "migrate print --tool goose --number 0"},
+		"no way down":             {"--down: the files for goose have no separate way down", "migrate print --tool goose --down"},
+		"both ways":               {"--down and --dir exclude each other", "migrate print --tool psql --down --dir x"},
+		"no table":                {"protect takes the name of one table, not 0", "protect --resource x"},
+		"two tables":              {"not 2 arguments", "protect a b --resource x"},
+		"no resource":             {"--resource is missing: name the fence that a row needs", "protect a"},
+		"column and none":         {"[column no-column]", "protect a --resource x --column c --no-column"},
+		"column without a name":   {"use --no-column", "protect a --resource x --column="},
+		"neither":                 {"neither a column nor a trigger is asked for", "protect a --resource x --no-column --postgres postgres://h/d"},
+		"tool without print":      {"--tool needs --print", "protect a --resource x --tool goose"},
+		"directory without tool":  {"--dir and --number need --tool", "protect a --resource x --print --dir x"},
+		"unknown tool to protect": {`--tool "x"`, "protect a --resource x --print --tool x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fails(t, 2, c.says, strings.Fields(c.args)...)
+		})
+	}
+}
+
+// The flags are checked before a server is needed: there is none at this address.
+func TestBadInputIsSaidBeforeAServerIsNeeded(t *testing.T) {
+	t.Parallel()
+	const nowhere = "--postgres=postgres://app@127.0.0.1:1/shop"
+	fails(t, 2, "there is no version 9, this library knows 0 to 3", "migrate", "up", "--to", "9", nowhere)
+	fails(t, 2, `schema "pg_fence" belongs to Postgres`, "migrate", "status", "--schema", "pg_fence", nowhere)
+	fails(t, 2, "the name is empty", "migrate", "down", "--schema=", nowhere)
+	fails(t, 2, "unexpected", "protect", "odd table", "--resource", "x", nowhere)
+	fails(t, 2, "subquery", "protect", "inventory", "--trigger", "--resource", "(SELECT 'x')", nowhere)
+	r := fails(t, 3, "127.0.0.1:1", "migrate", "status", nowhere)
+	require.Contains(t, r.stderr, "--postgres: cannot connect to postgres://app@127.0.0.1:1/shop")
+	require.Contains(t, r.stderr, "is a server running there?")
+	fails(t, 3, "connection refused", "protect", "inventory", "--resource", "x", nowhere)
+}
