@@ -31,7 +31,7 @@ type token struct {
 func lex(sql string) ([]token, error) {
 	var tokens []token
 	for i := 0; i < len(sql); {
-		k, n := next(sql[i:])
+		k, n := nextToken(sql[i:])
 		if n == 0 {
 			return nil, fmt.Errorf("%.20q does not end", sql[i:])
 		}
@@ -41,9 +41,9 @@ func lex(sql string) ([]token, error) {
 	return tokens, nil
 }
 
-// next returns the first token's kind and length. The length of a token that
+// nextToken returns the first token's kind and length. The length of a token that
 // does not end is 0.
-func next(s string) (kind, int) {
+func nextToken(s string) (kind, int) {
 	c := s[0]
 	switch {
 	case isSpace(c):

@@ -42,8 +42,8 @@ var protectTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 }).ParseFS(protectFS, "*.tmpl"))
 
 // Protect returns the SQL that protects a table and the SQL that restores it
-// exactly. It opens no connection. Both are plain SQL for one transaction, fit
-// for every tool of [RenderChanges].
+// exactly. It opens no connection. Both are plain SQL for one transaction on
+// PostgreSQL 14 or later, fit for every tool of [RenderChanges].
 //
 // The table is written as in SQL: inventory, app.inventory, "App"."Odd Table".
 //

@@ -197,7 +197,7 @@ func TestARowWithoutAUsableNameIsRefused(t *testing.T) {
 	db.exec(t, "CREATE TABLE inventory (sku text)")
 	up, _ := protect(t, "inventory", migrations.ProtectOptions{Trigger: true, Resource: "sku"})
 	db.exec(t, up)
-	for _, sku := range []string{"NULL", "''", "E'a\\nb'", "E'\\n'", "E'a\\n'", "E'\\na'", "'A'", "'a '", "'%'", "'b'"} {
+	for _, sku := range []string{"NULL", "''", "E'a\\nb'", "E'a\\nbb'", "E'\\n'", "E'a\\n'", "E'\\na'", "'A'", "'a '", "'%'", "'b'"} {
 		db.refused(t, "UF004", db.holding(t, "INSERT INTO inventory VALUES ("+sku+")", "a", "bb"))
 	}
 	db.exec(t, db.holding(t, "INSERT INTO inventory VALUES ('bb'), ('a')", "a", "bb"))

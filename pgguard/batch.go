@@ -59,13 +59,13 @@ func checkBatch(b *pgx.Batch, begins bool) error {
 	if begins {
 		check, queries = checkInTx, queries[1:] // the first one is pgx's own
 	}
-	for _, q := range queries {
+	for i, q := range queries {
 		err := check(q.SQL)
 		if err == nil {
 			err = checkArgs(q.Arguments)
 		}
 		if err != nil {
-			return fmt.Errorf("%w (in the batch: %.80q)", err, q.SQL)
+			return fmt.Errorf("%w (query %d of the batch)", err, i+1)
 		}
 	}
 	return nil
@@ -100,6 +100,9 @@ func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.B
 	// pgx calls this for what is left when the results are closed.
 	enter.QueryRow(func(row pgx.Row) error { return r.tx.receipt.scan(row) })
 	r.results = g.pool.SendBatch(ctx, insert(b, 1, enter))
+	if r.results.Tx().Conn() == nil {
+		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, r.results.Close())))
+	}
 	r.tx = newTx(g, r.results.Tx(), t.held)
 	return r
 }

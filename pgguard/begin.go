@@ -76,7 +76,7 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 			return err
 		}
 		if err := t.receipt.scan(results.QueryRow()); err != nil {
-			return missing(err)
+			return err
 		}
 		if readOnly {
 			if _, err := results.Exec(); err != nil {
@@ -96,7 +96,7 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 		if refusal := t.translate(err); isRefusal(refusal) {
 			return nil, false, refusal
 		}
-		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, err))
+		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, missing(err)))
 	}
 	return t, first, nil
 }

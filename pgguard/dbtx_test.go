@@ -431,6 +431,24 @@ func TestBatchOfTheCallerStaysAsItWas(t *testing.T) {
 	require.Equal(t, "begin", b.QueuedQueries[0].SQL)
 }
 
+func TestBatchWhoseBeginFailsGivesItsConnectionBack(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		for name, end := range map[string]func(pgx.Tx) error{
+			"Commit":   func(tx pgx.Tx) error { return tx.Commit(ctx) },
+			"Rollback": func(tx pgx.Tx) error { return tx.Rollback(ctx) },
+		} {
+			b := &pgx.Batch{}
+			b.BeginTx(pgx.TxOptions{BeginQuery: "begin nonsense"})
+			b.Queue("select 1")
+			results := db.guard.SendBatch(ctx, b)
+			require.ErrorContains(t, results.Close(), "42601", name)
+			require.ErrorIs(t, end(results.Tx()), pgx.ErrTxClosed, name)
+			require.Zero(t, db.pool.Stat().AcquiredConns(), name)
+		}
+	})
+}
+
 func TestMissingTableIsTheServersOwnError(t *testing.T) {
 	eachMode(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 1, "A")

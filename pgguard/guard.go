@@ -89,9 +89,10 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Guard, error) {
 		if idle, err = milliseconds("idle timeout", *o.idleTimeout); err != nil {
 			return nil, err
 		}
-		if idle >= lock {
-			return nil, fmt.Errorf("pgguard: the idle timeout %v is not shorter than the lock timeout %v: a raise would give up before an idle transaction is ended", *o.idleTimeout, o.lockTimeout)
-		}
+	}
+	if idle >= lock {
+		return nil, fmt.Errorf("pgguard: the idle timeout %v is not shorter than the lock timeout %v: a raise would give up before an idle transaction is ended",
+			time.Duration(idle)*time.Millisecond, o.lockTimeout)
 	}
 	return &Guard{pool: pool, sql: textsFor(o.schema), lockTimeout: lock, idleTimeout: idle, observer: o.observer}, nil
 }

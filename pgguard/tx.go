@@ -32,7 +32,7 @@ func newTx(g *Guard, inner pgx.Tx, held []guard.Fence) *tx {
 // Commit commits the transaction; see [Guard.BeginTx].
 func (t *tx) Commit(ctx context.Context) error {
 	if t.closed {
-		return pgx.ErrTxClosed
+		return t.Rollback(ctx) // it is pgx.ErrTxClosed, and gives back what BEGIN left behind if that failed
 	}
 	if t.ended() {
 		t.abandon(ctx)

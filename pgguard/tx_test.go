@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -211,11 +210,8 @@ func TestTransactionCannotBeEndedBehindItsBack(t *testing.T) {
 		require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
 			for _, sql := range []string{
 				"commit", " /* a /* nested */ one */ COMMIT", "-- c\nrollback", ";;abort", "end", "select 1; commit; select 2",
-				"prepare transaction 'x'", "rollback work", "commit and chain", "select E'\\'', 1; commit", "select $$;$$; commit", `select ";"; commit`,
+				"prepare transaction 'x'", "rollback work", "commit and chain", "select E'\\'', 1; commit", "select $$;$$; commit", `select 1 as ";"; commit`,
 			} {
-				if strings.Contains(sql, `";"`) {
-					sql = strings.Replace(sql, `";"`, `1 as ";"`, 1)
-				}
 				_, err := tx.Exec(ctx, sql)
 				require.ErrorContains(t, err, "end the fenced transaction", sql)
 				rows, err := tx.Query(ctx, sql)

@@ -65,6 +65,9 @@ func (a *app) demo(cmd *cobra.Command, fast bool) error {
 	if a.json {
 		out = demo.NewJSONLines(a.stdout)
 	}
+	if o.Postgres == nil && isTerminal(a.stderr) {
+		_, _ = fmt.Fprintln(a.stderr, "Starting a private Postgres server ...") // for who waits; nothing depends on it
+	}
 	verdict, err := demo.Run(cmd.Context(), o, out)
 	switch {
 	case errors.Is(err, localserver.ErrNotInstalled):
@@ -92,14 +95,18 @@ func newDemoWorker(a *app) *cobra.Command {
 	}
 }
 
-// style is colourful on a terminal that can show it and is allowed to: no-color.org.
-func style(w io.Writer) demo.Style {
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
-		return demo.Style{}
+		return false
 	}
 	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// style is colourful on a terminal that can show it and is allowed to: no-color.org.
+func style(w io.Writer) demo.Style {
+	if !isTerminal(w) {
 		return demo.Style{}
 	}
 	const columns = 80 // what every terminal has

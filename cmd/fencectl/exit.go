@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/demo"
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/internal/localserver"
 	"github.com/go-fencing/fencing/migrations"
@@ -42,7 +43,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitAnswer
 	case errors.Is(err, target.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, target.ErrUnreachable), errors.Is(err, errServer), errors.Is(err, localserver.ErrNotInstalled):
+	case errors.Is(err, target.ErrUnreachable), errors.Is(err, errServer), errors.Is(err, demo.ErrUnfinished), errors.Is(err, localserver.ErrNotInstalled):
 		return exitServer
 	}
 	return exitUsage

@@ -48,7 +48,7 @@ func TestCompletionKnowsTheTools(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, ok(t, "completion", "bash"), "fencectl")
 	r := run(t, "__complete", "migrate", "print", "--tool", "g")
-	require.Equal(t, "goose\ngolang-migrate\n:4\n", r.stdout)
+	require.Equal(t, "goose\ngolang-migrate\ntern\natlas\npsql\n:4\n", r.stdout)
 }
 
 func TestBadUsage(t *testing.T) {

@@ -23,7 +23,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// may be servers to stop.
 	signal.Ignore(syscall.SIGPIPE)
 
-	a := &app{stdin: stdin, stdout: stdout}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)

@@ -26,7 +26,8 @@ func requireSecret(t *testing.T, r result, what string) {
 	}
 }
 
-// The parsers of net/url, pgx and go-redis quote what they do not understand.
+// The parsers of net/url, pgx and go-redis quote what they do not understand. Many
+// more forms are in the tests of package target.
 func TestAPasswordInAMalformedAddressIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	for _, middle := range []string{"/", "?", "#", "@", "%", "%zz", ":", " ", "[", "]", "'", `"`, `\`, "\n", "://", "=", "&", ";", "é"} {
@@ -35,14 +36,10 @@ func TestAPasswordInAMalformedAddressIsNeverPrinted(t *testing.T) {
 			password := half1 + middle + half2
 			for _, c := range []call{
 				{args: []string{"migrate", "status", "--postgres", "postgres://app:" + password + "@127.0.0.1:1/shop"}},
-				{args: []string{"migrate", "status", "--postgres", "postgres://app:12" + middle + half2 + "@127.0.0.1:1/shop"}},
 				{args: []string{"migrate", "status", "--postgres=host=127.0.0.1 port=1 password=" + password + " user=app"}},
-				{args: []string{"migrate", "status"}, env: []string{"DATABASE_URL=mysql://app:" + password + "@127.0.0.1:1/shop"}},
 				{args: []string{"migrate", "status"}, env: []string{"FENCING_POSTGRES_URL=postgres://127.0.0.1:1/shop?password=" + password + "&sslmode=bogus"}},
 				{args: []string{"demo", "--redis", "redis://:" + password + "@127.0.0.1:1/0"}},
-				{args: []string{"demo", "--redis", "redis://" + password + "@127.0.0.1:1/0"}},
-				{args: []string{"demo", "--redis=redis://app:12" + middle + half2 + "@127.0.0.1:1/0"}},
-				{args: []string{"demo"}, env: []string{"FENCING_REDIS_URL=rediss://app:" + password + "@127.0.0.1:1/x"}},
+				{args: []string{"demo"}, env: []string{"FENCING_REDIS_URL=rediss://app:12" + middle + half2 + "@127.0.0.1:1/x"}},
 			} {
 				r := c.run(t)
 				require.Contains(t, []int{2, 3}, r.code, "%v", c)

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-fencing/fencing/internal/localserver"
 )
 
@@ -74,6 +76,7 @@ func Main(m *testing.M) {
 		reap()
 	}
 	moreParallel()
+	redis.SetLogger(silence{})
 	if err := start(); err != nil {
 		if os.Getenv("CI") == "true" || os.Getenv(ServersEnv) != "" {
 			fmt.Println("servers: none:", err)
@@ -89,6 +92,11 @@ func Main(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// silence keeps the client quiet about servers that are down on purpose.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // moreParallel raises the default number of parallel tests: they wait for leases
 // and timeouts most of the time.

@@ -1,6 +1,6 @@
-// Package servertest gives tests real Postgres, Redis and PgBouncer servers: those
-// that FENCING_TEST_POSTGRES_URL and FENCING_TEST_REDIS_URL name, else child
-// processes from the machine's own binaries. Where there is neither, the test is
+// Package servertest gives tests real Postgres, Redis, MariaDB and PgBouncer
+// servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL and
+// FENCING_TEST_MYSQL_DSN name, else child processes from the machine's own binaries. Where there is neither, the test is
 // skipped with the reason, or fails if CI=true.
 package servertest
 
@@ -26,6 +26,7 @@ import (
 const (
 	PostgresEnv = "FENCING_TEST_POSTGRES_URL"
 	RedisEnv    = "FENCING_TEST_REDIS_URL"
+	MySQLEnv    = "FENCING_TEST_MYSQL_DSN" // as go-sql-driver/mysql reads it
 )
 
 const timeout = 90 * time.Second // to start a server, or to make or drop a database
@@ -53,6 +54,7 @@ func (s *shared[S]) get(env string, start func(context.Context) (S, string, erro
 var (
 	postgres shared[*localserver.Postgres]
 	redis    shared[*localserver.Redis]
+	mariadb  shared[*localserver.MariaDB]
 )
 
 // Main runs the tests of a package, stops the servers that they shared, and exits.
@@ -63,6 +65,9 @@ func Main(m *testing.M) {
 		code = max(code, stopped(s.Stop()))
 	}
 	if s := redis.server; s != nil {
+		code = max(code, stopped(s.Stop()))
+	}
+	if s := mariadb.server; s != nil {
 		code = max(code, stopped(s.Stop()))
 	}
 	os.Exit(code)

@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 )
+
+// ErrUnfinished: something failed that is no part of the story, such as a server.
+var ErrUnfinished = errors.New("not played to its end")
 
 // Options say on what the demo plays and how fast.
 type Options struct {
@@ -28,8 +32,9 @@ type Reporter interface {
 }
 
 // Run plays all acts and leaves nothing behind, also where ctx ends first. A
-// verdict that is not OK is no error. The error wraps target.ErrUnreachable or
-// localserver.ErrNotInstalled where a server is not to be had.
+// verdict that is not OK is no error. The error wraps ErrUnfinished, or
+// target.ErrUnreachable or localserver.ErrNotInstalled where a server is not to be
+// had.
 func Run(ctx context.Context, o Options, out Reporter) (v Verdict, err error) {
 	id := strings.ToLower(rand.Text()[:10])
 	redis, err := openRedis(ctx, o.Redis, "fencing-demo-"+id)
@@ -45,7 +50,7 @@ func Run(ctx context.Context, o Options, out Reporter) (v Verdict, err error) {
 
 	p := &play{ctx: ctx, out: out, redis: redis, postgres: postgres, shop: inventory{postgres.schema}, command: o.Worker, ttl: time.Second, beat: 80 * time.Millisecond}
 	if o.Fast {
-		p.ttl, p.beat = 500*time.Millisecond, 0
+		p.beat = 0
 	}
 	defer p.dismiss()
 	if err := out.Opening(Opening{Redis: redis.about, Postgres: postgres.about, Resource: resource, TTL: p.ttl.String(), Freezes: canFreeze}); err != nil {
@@ -59,7 +64,7 @@ func Run(ctx context.Context, o Options, out Reporter) (v Verdict, err error) {
 		return v, context.Cause(ctx)
 	}
 	if p.err != nil {
-		return v, p.err
+		return v, fmt.Errorf("%w: %w", ErrUnfinished, p.err)
 	}
 	v = judge(p.results)
 	return v, out.Verdict(v)
@@ -70,5 +75,8 @@ func detached(ctx context.Context, clean func(context.Context) error) error {
 	const bound = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	return clean(ctx)
+	if err := clean(ctx); err != nil {
+		return target.Unreachable(err)
+	}
+	return nil
 }

@@ -52,7 +52,10 @@ func (r *Redis) String() string {
 // Connect returns a client of a server that answers. The error is ErrUnreachable.
 func (r *Redis) Connect(ctx context.Context) (*redis.Client, error) {
 	rdb := redis.NewClient(r.Options)
-	err := rdb.Ping(ctx).Err()
+	// The client repeats each of its own timeouts many times over.
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	err := rdb.Ping(bounded).Err()
 	if err == nil {
 		return rdb, nil
 	}

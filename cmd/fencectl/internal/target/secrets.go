@@ -101,4 +101,4 @@ func (s *Secrets) Hide(text string) string {
 }
 
 // A URL that was not among the values, but that a text quotes.
-var userinfo = regexp.MustCompile(`(\w+://[^\s:/@"]*):[^\s"]*@`)
+var userinfo = regexp.MustCompile(`(\w+://[^\s:/@"]*):\S*@`)

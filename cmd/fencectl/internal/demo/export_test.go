@@ -1,0 +1,6 @@
+package demo
+
+var (
+	Judge    = judge
+	Conclude = Result.conclude
+)

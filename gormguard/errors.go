@@ -1,0 +1,32 @@
+package gormguard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// ErrRaw: SQL that GORM did not build writes a guarded table in ModeRow or
+// ModeBoth, where nobody could compare and stamp its rows; or a statement is built
+// in a way that cannot be guarded. Nothing was written. [Unguarded] is the way out.
+var ErrRaw = errors.New("statement cannot be guarded")
+
+func noFence(table string) error {
+	return fmt.Errorf("gormguard: write to %q: %w in the context; use db.WithContext with the context of a lease; nothing was written", table, guard.ErrNoFence)
+}
+
+func raw(table, why string) error {
+	return fmt.Errorf("gormguard: write to %q: %w: %s; nothing was written; gormguard.Unguarded lets it through and tells the observer", table, ErrRaw, why)
+}
+
+// isRefusal reports whether an error of a guard must survive whatever is added
+// after it.
+func isRefusal(err error) bool {
+	for _, sentinel := range []error{guard.ErrStale, guard.ErrNotRaised, guard.ErrNoFence, ErrRaw} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
+}

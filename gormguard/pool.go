@@ -1,0 +1,202 @@
+package gormguard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A pool stands in front of what GORM runs statements on outside of a
+// transaction: a *sql.DB, a *sql.Conn, a cache of prepared statements. All paths of
+// GORM meet here, whatever built the statement. A guarded write gets a transaction
+// of its own that enters the fences first.
+type pool struct {
+	plugin   *Plugin
+	inner    gorm.ConnPool
+	approved bool // the statement was made for ModeRow
+}
+
+var (
+	_ gorm.ConnPool         = (*pool)(nil)
+	_ gorm.ConnPoolBeginner = (*pool)(nil)
+	_ gorm.GetDBConnector   = (*pool)(nil)
+)
+
+// guarded decides on a statement: whether it needs the fences of ctx, or an error
+// if it must not run.
+func (p *Plugin) guarded(ctx context.Context, v verdict, approved bool) (bool, error) {
+	if v.table == "" || p.unguarded(ctx, v.table) {
+		return false, nil
+	}
+	if len(guard.Fences(ctx)) == 0 {
+		return false, p.refuse(noFence(v.table))
+	}
+	if v.control != controlNone {
+		return false, p.refuse(raw(v.table, "it also begins or ends a transaction or a savepoint"))
+	}
+	if p.mode.stamps() && !approved {
+		return false, p.refuse(raw(v.table, "it is raw SQL, whose rows cannot be compared and stamped"))
+	}
+	return p.mode.fences(), nil
+}
+
+func (p *Plugin) refuse(err error) error {
+	p.observer.Observe(guard.Event{Kind: guard.EventRefused, Err: err})
+	return err
+}
+
+func (c *pool) needsFence(ctx context.Context, query string) (bool, error) {
+	return c.plugin.guarded(ctx, classify(query, c.plugin.dialect, c.plugin.tables), c.approved)
+}
+
+func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	fence, err := c.needsFence(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if !fence {
+		return c.inner.ExecContext(ctx, query, args...)
+	}
+	var result sql.Result
+	err = c.inTx(ctx, func(t *tx) (err error) {
+		result, err = t.ExecContext(ctx, query, args...)
+		return err
+	})
+	return result, err
+}
+
+// QueryContext commits a guarded write before its rows are handed out: they are
+// read to the end first.
+func (c *pool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	fence, err := c.needsFence(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if !fence {
+		return c.inner.QueryContext(ctx, query, args...)
+	}
+	kept, err := c.queryInTx(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	return kept.rows(ctx)
+}
+
+// QueryRowContext never returns nil: GORM's Row hands it to the caller, who calls
+// Scan on it. An error is that of the row.
+func (c *pool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	fence, err := c.needsFence(ctx, query)
+	switch {
+	case err != nil:
+		return failedRow(ctx, err)
+	case !fence:
+		return c.inner.QueryRowContext(ctx, query, args...)
+	}
+	kept, err := c.queryInTx(ctx, query, args)
+	if err != nil {
+		return failedRow(ctx, err)
+	}
+	return kept.row(ctx)
+}
+
+// PrepareContext is called by GORM's cache of prepared statements. What it
+// prepares outside of a transaction cannot be watched.
+func (c *pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	fence, err := c.needsFence(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if fence {
+		return nil, raw(classify(query, c.plugin.dialect, c.plugin.tables).table, "it is prepared outside of a transaction")
+	}
+	return c.inner.PrepareContext(ctx, query)
+}
+
+// BeginTx implements [gorm.ConnPoolBeginner].
+func (c *pool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
+	t, err := c.begin(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (c *pool) begin(ctx context.Context, opts *sql.TxOptions) (*tx, error) {
+	switch inner := c.inner.(type) {
+	case gorm.TxBeginner:
+		begun, err := inner.BeginTx(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		return c.plugin.newTx(begun, &txState{}), nil
+	case gorm.ConnPoolBeginner:
+		begun, err := inner.BeginTx(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		if t, ok := c.plugin.viewOf(begun, &txState{}); ok {
+			return t, nil
+		}
+	}
+	return nil, gorm.ErrInvalidTransaction
+}
+
+// inTx runs fn in a transaction of its own.
+func (c *pool) inTx(ctx context.Context, fn func(t *tx) error) error {
+	t, err := c.begin(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("gormguard: begin: %w", err)
+	}
+	done := false
+	defer func() {
+		if !done {
+			_ = t.Rollback() // the error of fn, or a panic, says more
+		}
+	}()
+	t.approved = c.approved
+	if err := fn(t); err != nil {
+		return err
+	}
+	done = true
+	return t.Commit()
+}
+
+func (c *pool) queryInTx(ctx context.Context, query string, args []any) (kept *keptRows, err error) {
+	err = c.inTx(ctx, func(t *tx) error {
+		rows, err := t.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		kept, err = keep(rows)
+		return err
+	})
+	return kept, err
+}
+
+// GetDBConn implements [gorm.GetDBConnector], by which db.DB works.
+func (c *pool) GetDBConn() (*sql.DB, error) { return sqlDB(c.inner) }
+
+func sqlDB(inner gorm.ConnPool) (*sql.DB, error) {
+	switch p := inner.(type) {
+	case *sql.DB:
+		return p, nil
+	case gorm.GetDBConnector:
+		return p.GetDBConn()
+	}
+	return nil, gorm.ErrInvalidDB
+}
+
+// Ping is called by gorm.Open.
+func (c *pool) Ping() error {
+	if p, ok := c.inner.(interface{ Ping() error }); ok {
+		return p.Ping()
+	}
+	return nil
+}
+
+var errEnded = errors.New("gormguard: a statement of raw SQL has ended this transaction; roll it back, a guarded write in it cannot be fenced any more")

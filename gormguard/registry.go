@@ -1,0 +1,212 @@
+package gormguard
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"gorm.io/gorm/schema"
+
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// A tableSet holds the names of guarded tables: lower case, without a schema, and
+// without quotes. Two tables of one name in two schemas are guarded together:
+// search paths are not for a client to resolve. It is read on every statement and
+// written a few times in the life of a process.
+type tableSet struct {
+	mu  sync.Mutex
+	set atomic.Pointer[map[string]string] // name to version column
+}
+
+func newTableSet() *tableSet {
+	s := &tableSet{}
+	s.set.Store(&map[string]string{})
+	return s
+}
+
+func (s *tableSet) add(name, column string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(*s.set.Load())
+	next[name] = column
+	s.set.Store(&next)
+}
+
+// has reports whether a name, as it stands between its quotes, is guarded.
+func (s *tableSet) has(name string) bool {
+	_, ok := s.column(name)
+	return ok
+}
+
+func (s *tableSet) column(name string) (string, bool) {
+	var lower [64]byte
+	if len(name) > len(lower) {
+		column, ok := (*s.set.Load())[strings.ToLower(name)]
+		return column, ok
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		case c >= utf8.RuneSelf || c == '"' || c == '`':
+			column, ok := (*s.set.Load())[strings.ToLower(unescaped(name))]
+			return column, ok
+		}
+		lower[i] = c
+	}
+	column, ok := (*s.set.Load())[string(lower[:len(name)])]
+	return column, ok
+}
+
+func (s *tableSet) names() []string { return slices.Sorted(maps.Keys(*s.set.Load())) }
+
+func unescaped(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, `""`, `"`), "``", "`")
+}
+
+// tableName reads a name as it is written in SQL, with or without a schema and
+// quotes, and returns what a tableSet holds of it.
+func tableName(s string) (string, error) {
+	l := lexer{sql: s, dialect: sqlguard.SQLite} // the dialect that knows every kind of quotes
+	name, parts, dot := "", 0, true
+	for {
+		t, ok := l.next()
+		if !ok {
+			break
+		}
+		switch {
+		case t.kind == punct && t.text == "." && !dot:
+			dot = true
+		case (t.kind == word || t.kind == quoted) && dot && t.text != "":
+			name, dot = t.text, false
+			parts++
+		default:
+			return "", fmt.Errorf("gormguard: table %q: unexpected %q; write it as in SQL, such as items, app.items or \"Odd Table\"", s, t.text)
+		}
+	}
+	switch {
+	case l.odd || l.comment:
+		return "", fmt.Errorf("gormguard: table %q: the quotes are not balanced, or there is a comment", s)
+	case parts == 0 || dot:
+		return "", fmt.Errorf("gormguard: table %q: the name is missing", s)
+	case !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
+		return "", fmt.Errorf("gormguard: table %q: the name has control characters", s)
+	}
+	return strings.ToLower(unescaped(name)), nil
+}
+
+// A Fenced model says which fence a row of it needs: the name of a resource, such
+// as "inventory:" + sku.
+type Fenced interface {
+	FenceResource() string
+}
+
+var fencedType = reflect.TypeFor[Fenced]()
+
+// A model is what a guard knows of a schema of GORM.
+type model struct {
+	guarded  bool
+	fenced   bool          // rows name their resource
+	column   *schema.Field // the version column, if the model has it
+	relation bool
+	err      error // why it cannot be guarded
+}
+
+// model looks at a schema when it is met first, and registers its table, and the
+// tables of models to which it has relations, if they are to be guarded.
+func (p *Plugin) model(s *schema.Schema) *model {
+	if m, ok := p.models.Load(s); ok {
+		return m.(*model)
+	}
+	m := p.examine(s)
+	got, loaded := p.models.LoadOrStore(s, m)
+	if !loaded {
+		for _, r := range s.Relationships.Relations {
+			for _, other := range []*schema.Schema{r.FieldSchema, r.JoinTable} {
+				if other != nil {
+					p.model(other)
+				}
+			}
+		}
+	}
+	return got.(*model)
+}
+
+func (p *Plugin) examine(s *schema.Schema) *model {
+	m := &model{fenced: reflect.PointerTo(s.ModelType).Implements(fencedType)}
+	name, err := tableName(quoteOdd(s.Table))
+	if err != nil {
+		return &model{err: err}
+	}
+	column := p.column
+	for _, f := range s.Fields {
+		_, tagged := f.TagSettings["FENCE"]
+		if _, also := f.Tag.Lookup("fence"); tagged || also {
+			if m.column != nil {
+				m.err = fmt.Errorf("gormguard: model %s has two fields with the tag fence, %s and %s", s.Name, m.column.Name, f.Name)
+				return m
+			}
+			m.column, column = f, f.DBName
+			m.guarded = true
+			m.err = suitable(s, f)
+		}
+	}
+	if known, ok := p.tables.column(name); ok {
+		m.guarded = true
+		if m.column == nil {
+			column = known
+		}
+	}
+	m.guarded = m.guarded || m.fenced
+	if !m.guarded {
+		return m
+	}
+	if m.column == nil {
+		if m.column = s.LookUpField(column); m.column != nil && p.mode != ModeFence {
+			m.err = suitable(s, m.column)
+		}
+	}
+	p.tables.add(name, column)
+	return m
+}
+
+// quoteOdd quotes the parts of a table's name in GORM, which is written without
+// quotes there, if SQL would need them.
+func quoteOdd(name string) string {
+	if strings.ContainsAny(name, "\"`[") {
+		return name
+	}
+	return `"` + strings.ReplaceAll(name, ".", `"."`) + `"`
+}
+
+// suitable reports why a field of a model cannot be the version column.
+func suitable(s *schema.Schema, f *schema.Field) error {
+	why := ""
+	switch f.FieldType.Kind() {
+	case reflect.Int64, reflect.Uint64, reflect.Int, reflect.Uint:
+	case reflect.Pointer:
+		why = "may be NULL, and NULL is never older than a token: make it an int64"
+	default:
+		why = fmt.Sprintf("is a %s and not a 64-bit integer", f.FieldType)
+	}
+	switch {
+	case f.Serializer != nil:
+		why = "has a serializer, and what that stores does not compare like a number"
+	case f.DBName == "":
+		why = "has no column"
+	case f.PrimaryKey:
+		why = "is part of the primary key"
+	}
+	if why == "" {
+		return nil
+	}
+	return fmt.Errorf("gormguard: model %s: field %s %s", s.Name, f.Name, why)
+}

@@ -1,0 +1,208 @@
+package gormguard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"gorm.io/gorm"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// A tx stands in front of a transaction. Before the first guarded write it enters
+// the fences of the statement's context.
+type tx struct {
+	plugin   *Plugin
+	inner    gorm.Tx
+	raw      gorm.ConnPool // without the cache of prepared statements
+	state    *txState
+	approved bool
+}
+
+var (
+	_ gorm.Tx             = (*tx)(nil)
+	_ gorm.GetDBConnector = (*tx)(nil)
+)
+
+// A txState is what is known of one transaction, through however many views.
+type txState struct {
+	mu         sync.Mutex
+	foreign    bool          // others may run statements in it unseen: nothing is remembered
+	entered    []guard.Fence // since the last ROLLBACK TO
+	savepoints []string
+	refused    error // why it must not be committed
+	refusedAt  int   // savepoints set by then
+	ended      bool
+}
+
+func (p *Plugin) newTx(inner gorm.Tx, state *txState) *tx {
+	t := &tx{plugin: p, inner: inner, raw: inner, state: state}
+	if prepared, ok := inner.(*gorm.PreparedStmtTX); ok {
+		t.raw = prepared.Tx
+		if below, ok := prepared.Tx.(*tx); ok {
+			t.raw, t.state = below.raw, below.state
+		}
+	}
+	return t
+}
+
+// viewOf returns the guarded form of a transaction that GORM or another plugin has
+// begun.
+func (p *Plugin) viewOf(conn gorm.ConnPool, state *txState) (*tx, bool) {
+	switch c := conn.(type) {
+	case *tx:
+		return c, true
+	case gorm.Tx:
+		return p.newTx(c, state), true
+	}
+	return nil, false
+}
+
+// admit lets a statement pass, or enters what it needs first.
+func (t *tx) admit(ctx context.Context, query string) (verdict, error) {
+	v := classify(query, t.plugin.dialect, t.plugin.tables)
+	fence, err := t.plugin.guarded(ctx, v, t.approved)
+	if err != nil || !fence {
+		return v, err
+	}
+	return v, t.state.enter(ctx, t.plugin.dialect, t.raw)
+}
+
+// enter enters the fences of ctx that were not entered yet. What was entered
+// inside a savepoint is lost when that is rolled back (S34), so every ROLLBACK TO
+// makes it forget all: to enter again what still holds costs one round trip and
+// changes nothing.
+func (s *txState) enter(ctx context.Context, d sqlguard.Dialect, conn gorm.ConnPool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errEnded
+	}
+	held := guard.Fences(ctx)
+	if !s.foreign {
+		for i, f := range held {
+			if !slices.Contains(s.entered, f) {
+				held = append(slices.Clone(held[:i]), slices.DeleteFunc(slices.Clone(held[i:]), func(f guard.Fence) bool { return slices.Contains(s.entered, f) })...)
+				break
+			}
+			if i == len(held)-1 {
+				return nil
+			}
+		}
+	}
+	if err := sqlguard.Enter(ctx, d, conn, held...); err != nil {
+		if errors.Is(err, guard.ErrStale) || errors.Is(err, guard.ErrNotRaised) {
+			s.refused, s.refusedAt = err, len(s.savepoints)
+		}
+		return err
+	}
+	s.entered = append(s.entered, held...)
+	return nil
+}
+
+// ran notes what a statement has done to the transaction.
+func (s *txState) ran(v verdict) {
+	if v.control == controlNone {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.savepoints, func(name string) bool { return strings.EqualFold(name, v.savepoint) })
+	switch v.control {
+	case controlSavepoint:
+		s.savepoints = append(s.savepoints, v.savepoint)
+	case controlRelease:
+		if i >= 0 {
+			s.savepoints = s.savepoints[:i]
+			s.refusedAt = min(s.refusedAt, i)
+		}
+	case controlRollbackTo:
+		s.entered = nil
+		if i >= 0 && i < s.refusedAt {
+			s.refused = nil // what was refused has been undone, and the caller knows
+		}
+	case controlEnd:
+		s.entered, s.ended = nil, true
+	}
+}
+
+// exec returns what a statement runs on: MySQL cannot prepare those that control
+// a transaction.
+func (t *tx) conn(v verdict) gorm.ConnPool {
+	if v.control != controlNone {
+		return t.raw
+	}
+	return t.inner
+}
+
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	v, err := t.admit(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	result, err := t.conn(v).ExecContext(ctx, query, args...)
+	if err == nil || v.control == controlRollbackTo || v.control == controlEnd {
+		t.state.ran(v)
+	}
+	return result, err
+}
+
+func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	v, err := t.admit(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	t.state.ran(v)
+	return t.conn(v).QueryContext(ctx, query, args...)
+}
+
+func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	v, err := t.admit(ctx, query)
+	if err != nil {
+		return failedRow(ctx, err)
+	}
+	t.state.ran(v)
+	return t.conn(v).QueryRowContext(ctx, query, args...)
+}
+
+// PrepareContext enters too: whoever prepares a write in a transaction runs it
+// there.
+func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	if _, err := t.admit(ctx, query); err != nil {
+		return nil, err
+	}
+	return t.inner.PrepareContext(ctx, query)
+}
+
+// StmtContext implements [gorm.Tx] for the cache of prepared statements, in front
+// of which there is another view that has judged the statement.
+func (t *tx) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt {
+	return t.inner.StmtContext(ctx, stmt)
+}
+
+// Commit refuses to commit if a fence was refused since: a caller that lost the
+// error would commit the other half of its work.
+func (t *tx) Commit() error {
+	t.state.mu.Lock()
+	refused := t.state.refused
+	t.state.mu.Unlock()
+	if refused != nil {
+		_ = t.inner.Rollback()
+		return fmt.Errorf("gormguard: commit: rolled back, because a write in this transaction was refused: %w", refused)
+	}
+	return t.inner.Commit()
+}
+
+// Rollback rolls back.
+func (t *tx) Rollback() error { return t.inner.Rollback() }
+
+// GetDBConn implements [gorm.GetDBConnector], by which db.DB works.
+func (t *tx) GetDBConn() (*sql.DB, error) {
+	return (&gorm.DB{Config: &gorm.Config{ConnPool: t.inner}}).DB()
+}

@@ -1,0 +1,153 @@
+package integration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/integration/stack"
+	"github.com/go-fencing/fencing/integration/worker"
+)
+
+func shortIdle(c *worker.Config) { c.IdleTimeout = time.Second }
+
+// What a holder that paused comes to, by the step at which it paused for so long
+// that another one has taken over and finished.
+var afterPause = map[worker.Step]struct {
+	outcome history.Outcome
+	is      []string
+}{
+	worker.Granted: {history.Committed, nil}, // its fence is refused, and it acquires again, before its first read
+	worker.Raised:  {history.Committed, nil}, // its lock is lost, and it acquires again
+	worker.Leased:  {history.Refused, []string{"stale"}},
+	worker.Read:    {history.Refused, []string{"stale"}},
+	worker.Entered: {history.Failed, nil}, // the server has ended its transaction, for another to go on
+	worker.Written: {history.Failed, nil},
+}
+
+func TestS1_HolderPausedAnywhereIsRefusedOnceAnotherHasWorked(t *testing.T) {
+	t.Parallel()
+	meanwhile := map[string]func(t *testing.T) (s *system, happens func(b *contender)){
+		"its lease expires": func(t *testing.T) (*system, func(*contender)) {
+			return newSystem(t), func(*contender) {}
+		},
+		"S13 FLUSHALL": func(t *testing.T) (*system, func(*contender)) {
+			s := newSystem(t, stack.NewRedis(t))
+			return s, func(*contender) { require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err()) }
+		},
+		"S9 a replica is promoted": func(t *testing.T) (*system, func(*contender)) {
+			s := newSystem(t, stack.NewRedis(t))
+			replica := s.redis.Replica()
+			replica.CutLink()
+			return s, func(b *contender) {
+				replica.Promote()
+				b.redis.Retarget(replica.Addr())
+			}
+		},
+	}
+	for name, prepare := range meanwhile {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, happens := prepare(t)
+			b := s.worker("b")
+			paused := make(map[worker.Step]*contender)
+			ops := make(map[worker.Step]string)
+			for _, at := range worker.HoldingSteps {
+				s.resources(string(at))
+				s.warmUp(b, string(at))
+				a := s.worker("a-"+string(at), shortIdle)
+				ops[at], _ = a.hold(worker.Order{Resource: string(at), Stubborn: true}, at)
+				a.Stop()
+				paused[at] = a
+			}
+			happens(b)
+			for at, op := range ops {
+				done := b.Do(worker.Order{Resource: string(at), Stubborn: true})
+				b.RequireOutcome(done, history.Committed)
+				require.NotEqual(t, op, s.previous(done.Op), "paused at %s: it was ahead of its fence", at)
+			}
+			for at, a := range paused {
+				done := a.goOn(ops[at])
+				require.Equal(t, afterPause[at].outcome, done.Outcome, "paused at %s: %s", at, done.Error)
+				require.Subset(t, done.Is, afterPause[at].is, "paused at %s: %s", at, done.Error)
+				a.AwaitEvent("lost")
+				switch at {
+				case worker.Granted:
+					require.Contains(t, a.AwaitEvent("refused").Is, "stale", "its first fence came too late")
+					fallthrough
+				case worker.Raised:
+					require.Greater(t, done.Fence.Token, a.Await(ops[at], worker.Granted).Fence.Token, "it has acquired again")
+				default:
+					require.Contains(t, a.Await(ops[at], worker.Released).Is, "lost")
+				}
+			}
+		})
+	}
+}
+
+// S2: the window between the reads of two holders. B has raised before it read, so
+// that A, which nobody has overtaken at the table yet, is refused already.
+func TestS2_HolderIsRefusedAsSoonAsAnotherHasRead(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	a, b := s.worker("a"), s.worker("b")
+	s.warmUp(b, sku)
+	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	a.Stop()
+	opB, _ := b.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	a.RequireOutcome(a.goOn(opA), history.Refused, "stale")
+	b.Go()
+	b.RequireOutcome(b.Await(opB, worker.Done), history.Committed)
+}
+
+// S4: a transaction that has entered in time may commit late, and is then read by
+// the holder that had to wait for it.
+func TestS4_LateCommitComesBeforeTheNextRead(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	a, b := s.worker("a"), s.worker("b")
+	s.warmUp(b, sku)
+	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Written)
+	a.Stop()
+	opB := b.Append(worker.Order{Resource: sku, Stubborn: true})
+	b.Await(opB, worker.Granted)
+	s.awaitRaiseBlocked(b)
+	a.RequireOutcome(a.goOn(opA), history.Committed)
+	b.RequireOutcome(b.Await(opB, worker.Done), history.Committed)
+	require.Equal(t, opA, s.previous(opB))
+	require.Contains(t, a.Await(opA, worker.Released).Is, "lost", "it committed after its lease had ended")
+}
+
+// S27: a holder that lost its lease neither frees its successor's lock nor brings
+// back its own.
+func TestS27_LateHolderLeavesItsSuccessorsLockAlone(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	long := func(c *worker.Config) { c.TTL = 2 * time.Second } // B must not lose its lease on a busy machine
+	a, b := s.worker("a", long), s.worker("b", long)
+	s.warmUp(b, sku)
+	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	a.Stop()
+	opB, there := b.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	nonce := func() string {
+		n, err := s.redis.Client().HGet(t.Context(), s.keys().Lock(sku), "nonce").Result()
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, there.Fence.Nonce, nonce())
+	a.RequireOutcome(a.goOn(opA), history.Refused, "stale")
+	require.Contains(t, a.Await(opA, worker.Released).Is, "lost")
+	require.Equal(t, there.Fence.Nonce, nonce(), "the lock is still its successor's")
+
+	b.Go()
+	b.RequireOutcome(b.Await(opB, worker.Done), history.Committed)
+	require.Empty(t, b.Await(opB, worker.Released).Error)
+	free, err := s.redis.Client().Exists(t.Context(), s.keys().Lock(sku)).Result()
+	require.NoError(t, err)
+	require.Zero(t, free)
+	// A works on: if it renewed what it has lost, the lock would not be free.
+	b.RequireOutcome(a.Do(worker.Order{Resource: sku}), history.Committed)
+	b.RequireOutcome(b.Do(worker.Order{Resource: sku}), history.Committed)
+}

@@ -1,0 +1,41 @@
+// Package sqlguard guards PostgreSQL, MySQL, MariaDB and SQLite through
+// database/sql: it raises fences in the database and runs transactions that write
+// only under the fence in force. It needs no driver of its own; for pgx without
+// database/sql there is package pgguard.
+//
+// A [Guard] sits on a *sql.DB and on the fence schema of package migrations. It
+// implements [guard.Guard], so a locker raises every fence before the holder's
+// first read. There are three ways to write under a fence:
+//
+//   - [Guard.InTx] and [Guard.BeginTx] begin a transaction and enter every fence
+//     of the context.
+//   - [Wrap] does that below database/sql. The *sql.DB that it leads to fences
+//     every statement and transaction by itself: the code of sqlx, bun, ent, sqlc
+//     or GORM on it does not change.
+//   - [Enter] fences a transaction that the caller has begun.
+//
+// While a transaction of a fence is open, no later fence of that resource can be
+// raised; once one has been raised, no transaction of the earlier fence can begin.
+//
+// # The databases
+//
+// PostgreSQL: the functions of the schema "fencing" do the work, as for pgguard
+// and for clients in other languages; all of them mix.
+//
+// MySQL and MariaDB: a raise locks the row of the fence for itself, and to enter
+// is to share that lock. A plain SELECT would not do at REPEATABLE READ, the
+// default there: it reads the fence of before. Statements that commit implicitly,
+// such as ALTER TABLE or TRUNCATE, give the fence up: [Wrap] refuses them in a
+// fenced transaction, [Guard.InTx] cannot see them. Tables must be InnoDB.
+//
+// SQLite: there is one writer at a time, so a raise and every fenced transaction
+// take the write lock first. Reads of others go on in WAL mode.
+//
+// # Errors
+//
+// A refused fence is [guard.ErrStale] or [guard.ErrNotRaised], with the facts in
+// [guard.StaleError] and [guard.NotRaisedError]; nothing was written. A call
+// without a fence in its context is [guard.ErrNoFence]. [guard.ErrCommitUnknown]
+// says that the reply to a commit was lost. [Retryable] tells which errors may go
+// away when the transaction is run again.
+package sqlguard

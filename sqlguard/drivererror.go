@@ -1,0 +1,146 @@
+package sqlguard
+
+import (
+	"errors"
+	"iter"
+	"reflect"
+	"strings"
+)
+
+// This file reads the errors of drivers without importing the drivers: whoever
+// uses one database must not have to build the drivers of the others. Where a
+// driver has a method for the code, that is used. go-sql-driver/mysql has none,
+// only the exported field Number, and neither driver of Postgres has a method for
+// DETAIL; those fields are read by reflection. They are under the drivers'
+// promise of compatibility, as their error texts are not (that of MySQL's has
+// changed: "Error 1205: ..." became "Error 1205 (HY000): ...").
+
+// Error numbers of MySQL and MariaDB.
+const (
+	mysqlRecordChanged     = 1020 // ER_CHECKREAD, with innodb_snapshot_isolation
+	mysqlDuplicate         = 1062 // ER_DUP_ENTRY
+	mysqlTableAccessDenied = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	mysqlNoSuchTable       = 1146 // ER_NO_SUCH_TABLE
+	mysqlLockWaitTimeout   = 1205 // ER_LOCK_WAIT_TIMEOUT
+	mysqlDeadlock          = 1213 // ER_LOCK_DEADLOCK
+	mysqlReadOnly          = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+)
+
+// Result codes of SQLite: the primary ones, which are the low byte.
+const (
+	sqliteError    = 1
+	sqliteBusy     = 5
+	sqliteLocked   = 6
+	sqliteReadOnly = 8
+
+	sqliteBusySnapshot = sqliteBusy | 2<<8
+)
+
+// chain yields err and every error that it wraps.
+func chain(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { walk(err, yield) }
+}
+
+func walk(err error, yield func(error) bool) bool {
+	if err == nil {
+		return true
+	}
+	if !yield(err) {
+		return false
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return walk(e.Unwrap(), yield)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if !walk(err, yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sqlState returns the SQLSTATE of an error of pgx or lib/pq, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// serverDetail returns the DETAIL of an error of Postgres.
+func serverDetail(err error) string {
+	for e := range chain(err) {
+		if _, ok := e.(interface{ SQLState() string }); ok {
+			if f := field(e, "Detail"); f.IsValid() && f.Kind() == reflect.String {
+				return f.String()
+			}
+		}
+	}
+	return ""
+}
+
+// mysqlNumber returns the number of an error of go-sql-driver/mysql, or 0.
+func mysqlNumber(err error) int {
+	for e := range chain(err) {
+		if f := field(e, "Number"); f.IsValid() && f.Kind() == reflect.Uint16 && typeName(e) == "MySQLError" {
+			return int(f.Uint())
+		}
+	}
+	return 0
+}
+
+// sqliteCode returns the result code of an error of SQLite, or 0. The pure Go
+// drivers have the method Code, mattn/go-sqlite3 has fields.
+func sqliteCode(err error) int {
+	for e := range chain(err) {
+		if coded, ok := e.(interface{ Code() int }); ok {
+			return coded.Code()
+		}
+		if f := field(e, "ExtendedCode"); f.IsValid() && f.CanInt() {
+			return int(f.Int())
+		}
+	}
+	return 0
+}
+
+// isBusy reports whether another connection has the lock that SQLite needs, or
+// has written since the transaction began to read.
+func isBusy(err error) bool {
+	code := sqliteCode(err) & 0xff
+	return code == sqliteBusy || code == sqliteLocked
+}
+
+func noSuchTable(err error) bool {
+	return sqliteCode(err)&0xff == sqliteError && strings.Contains(err.Error(), "no such table: "+fenceTable)
+}
+
+// answered reports whether err is the server's own word on a statement.
+func answered(err error) bool {
+	state := sqlState(err)
+	fatal := strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P0") || state == "40003"
+	return state != "" && !fatal || mysqlNumber(err) != 0 || sqliteCode(err) != 0
+}
+
+func field(err error, name string) reflect.Value {
+	v := reflect.ValueOf(err)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	return v.FieldByName(name)
+}
+
+func typeName(err error) string {
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Name()
+}

@@ -1,0 +1,97 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A Tx is the least that is needed of a transaction: *sql.Tx, a *sql.Conn inside
+// of one, and the ConnPool of GORM have it.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Enter enters fences in a transaction that the caller has begun, or every fence
+// of ctx if none is given. It returns [guard.ErrNoFence], before anything is sent,
+// if there is none at all, and [guard.ErrStale] or [guard.ErrNotRaised] if a fence
+// is not the one in force. After any error the transaction must be rolled back.
+//
+// Call it before the transaction reads or writes anything, and before its first
+// savepoint: PostgreSQL gives up what was entered inside a savepoint when that is
+// rolled back, and SQLite cannot always make a writer of a transaction that has
+// read ([Retryable] then). Enter remembers nothing, so it may be called as often as
+// you like.
+//
+// The settings are the defaults; [Guard.Enter] takes those of the guard.
+func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
+	e, s, err := configure(d, nil)
+	if err != nil {
+		return err
+	}
+	return enter(ctx, e, &s, sqlSession{tx}, fences, false)
+}
+
+// Enter is [Enter] with the settings of the guard.
+func (g *Guard) Enter(ctx context.Context, tx Tx, fences ...guard.Fence) error {
+	if err := g.ready(ctx); err != nil {
+		return err
+	}
+	return enter(ctx, g.engine, &g.settings, sqlSession{tx}, fences, false)
+}
+
+// enter enters held, or the fences of ctx if there are none, and tells the
+// observer of a refusal.
+func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.Fence, readOnly bool) error {
+	if len(held) == 0 {
+		var err error
+		if held, err = fences(ctx, "enter"); err != nil {
+			return err
+		}
+	} else if err := valid(held); err != nil {
+		return err
+	}
+	err := e.enter(within(ctx), tx, s, held, readOnly)
+	if err == nil {
+		return nil
+	}
+	if isRefusal(err) {
+		s.refused(err)
+		return err
+	}
+	return fmt.Errorf("sqlguard: enter: %w", because(ctx, missing(err)))
+}
+
+// inOrder returns the fences in the order in which every transaction enters them,
+// so that two never wait for each other crosswise.
+func inOrder(held []guard.Fence) []guard.Fence {
+	if len(held) < 2 {
+		return held
+	}
+	held = slices.Clone(held)
+	slices.SortFunc(held, func(a, b guard.Fence) int { return strings.Compare(a.Resource, b.Resource) })
+	return held
+}
+
+// fences returns the fences of ctx, all of them valid and at least one.
+func fences(ctx context.Context, what string) ([]guard.Fence, error) {
+	held := guard.Fences(ctx)
+	if len(held) == 0 {
+		return nil, fmt.Errorf("sqlguard: %s: %w in the context; acquire a lease and use its context; nothing was sent", what, guard.ErrNoFence)
+	}
+	return held, valid(held)
+}
+
+func valid(held []guard.Fence) error {
+	for _, f := range held {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

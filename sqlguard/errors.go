@@ -1,0 +1,167 @@
+package sqlguard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// ErrSchema: the database has no fence schema, or one that this version of the
+// package cannot work with. The error says what to do.
+var ErrSchema = errors.New("fence schema does not fit")
+
+// The SQLSTATEs of the fence schema in Postgres.
+const (
+	codeStale     = "UF001"
+	codeNotRaised = "UF002"
+	codeNoFence   = "UF003"
+	codeUnguarded = "UF004"
+)
+
+// Retryable reports whether err may go away when the whole transaction is run
+// again: a serialization failure or a deadlock in Postgres; a deadlock, a lock
+// wait timeout or a changed snapshot in MySQL and MariaDB; a database that is
+// busy, or was written since the transaction began to read, in SQLite.
+//
+// Some of them are ambiguous: the other transaction may have been a rival's raise,
+// or just another writer. Run [Guard.InTx] again; the fence is entered again, and
+// the second answer is definite. A refused fence is never retryable.
+func Retryable(err error) bool {
+	for _, definite := range []error{guard.ErrStale, guard.ErrNotRaised, guard.ErrNoFence, guard.ErrCommitUnknown, guard.ErrBlocked} {
+		if errors.Is(err, definite) {
+			return false
+		}
+	}
+	if state := sqlState(err); state == "40001" || state == "40P01" {
+		return true
+	}
+	switch mysqlNumber(err) {
+	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlRecordChanged:
+		return true
+	}
+	return isBusy(err)
+}
+
+// A refusal is a refused fence or write, in the words of package guard, with the
+// error of the driver if the server said so.
+type refusal struct {
+	meaning error
+	cause   error
+}
+
+func (e *refusal) Error() string { return e.meaning.Error() }
+
+func (e *refusal) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.meaning}
+	}
+	return []error{e.meaning, e.cause}
+}
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
+
+// detail is the DETAIL of UF001 and UF002: the fence in force.
+type detail struct {
+	Resource string      `json:"resource"`
+	Token    guard.Token `json:"token"`
+	Holder   string      `json:"holder"`
+	RaisedAt time.Time   `json:"raised_at"`
+}
+
+// Translate turns a refusal of the fence schema in Postgres, such as that of a
+// trigger, into the error of package guard that it means, which wraps the
+// driver's. held are the fences of the transaction. Every other error is returned
+// as it is: in the other dialects no server refuses a fence, [Enter] does.
+func Translate(err error, held ...guard.Fence) error {
+	if err == nil || isRefusal(err) {
+		return err
+	}
+	state := sqlState(err)
+	if !strings.HasPrefix(state, "UF") {
+		return err
+	}
+	switch state {
+	case codeStale, codeNotRaised:
+		var d detail
+		_ = json.Unmarshal([]byte(serverDetail(err)), &d) // the code alone decides; without the facts the message is poorer
+		mine := heldOf(held, d.Resource)
+		current := guard.Fence{Resource: d.Resource, Token: d.Token, Holder: d.Holder}
+		if state == codeStale {
+			return &refusal{&guard.StaleError{Held: mine, Current: current, Since: d.RaisedAt}, err}
+		}
+		if d.Token == 0 {
+			current = guard.Fence{}
+		}
+		return &refusal{&guard.NotRaisedError{Held: mine, Current: current}, err}
+	case codeNoFence, codeUnguarded:
+		return &refusal{fmt.Errorf("sqlguard: %w for that row; entered were %s: %w", guard.ErrNoFence, names(held), err), err}
+	}
+	return err
+}
+
+func heldOf(held []guard.Fence, resource string) guard.Fence {
+	for _, f := range held {
+		if f.Resource == resource {
+			return f
+		}
+	}
+	if len(held) == 1 && resource == "" {
+		return held[0]
+	}
+	return guard.Fence{Resource: resource}
+}
+
+func names(held []guard.Fence) string {
+	if len(held) == 0 {
+		return "none"
+	}
+	quoted := make([]string, len(held))
+	for i, f := range held {
+		quoted[i] = fmt.Sprintf("%q", f.Resource)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// translated is Translate, and tells the observer where a fence was refused.
+func (s *settings) translated(err error, held []guard.Fence) error {
+	if err == nil || isRefusal(err) {
+		return err
+	}
+	err = Translate(err, held...)
+	if isRefusal(err) {
+		s.refused(err)
+	}
+	return err
+}
+
+// refused tells the observer.
+func (s *settings) refused(err error) {
+	e := guard.Event{Kind: guard.EventRefused, Err: err}
+	if stale, ok := errors.AsType[*guard.StaleError](err); ok {
+		e.Fence = stale.Held
+	} else if absent, ok := errors.AsType[*guard.NotRaisedError](err); ok {
+		e.Fence = absent.Held
+	}
+	s.observer.Observe(e)
+}
+
+// missing explains an error that says that there is no fence schema, or that this
+// user may not use it.
+func missing(err error) error {
+	const hint = "install it with package migrations"
+	state, number := sqlState(err), mysqlNumber(err)
+	switch {
+	case state == "3F000" || state == "42883" || number == mysqlNoSuchTable || noSuchTable(err):
+		return fmt.Errorf("sqlguard: %w: it is missing in this database; %s: %w", ErrSchema, hint, err)
+	case state == "42501" || number == mysqlTableAccessDenied:
+		return fmt.Errorf("sqlguard: %w: this user may not use it; grant it what the migrations say: %w", ErrSchema, err)
+	}
+	return err
+}

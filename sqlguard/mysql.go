@@ -1,0 +1,182 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// mysqlEngine locks the row of the fence: a raise for itself, a transaction that
+// enters it shared with others. InnoDB grants these locks in the order of the
+// requests, so a stream of transactions does not starve a raise.
+type mysqlEngine struct{}
+
+// raised_at is the time of UTC, whatever the time zone of the session is.
+const mysqlRecord = "SELECT token, nonce, holder, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', raised_at) FROM " + fenceTable + " WHERE resource = ?"
+
+const (
+	// FOR SHARE would be the newer name, which MariaDB does not know.
+	mysqlEnter  = mysqlRecord + " LOCK IN SHARE MODE"
+	mysqlRaise  = mysqlRecord + " FOR UPDATE"
+	mysqlInsert = "INSERT INTO " + fenceTable + " (token, nonce, holder, raised_at, resource) VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?)"
+	mysqlUpdate = "UPDATE " + fenceTable + " SET token = ?, nonce = ?, holder = ?, raised_at = UTC_TIMESTAMP(6) WHERE resource = ?"
+)
+
+// enter reads each fence by a statement of its own, with the lock: a plain read
+// sees the snapshot at REPEATABLE READ, and one statement for several rows may
+// lock the whole table. The locking read takes no snapshot, so what the
+// transaction reads afterwards is not older than its fences.
+func (mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, _ bool) error {
+	return compare(ctx, tx, mysqlEnter, held)
+}
+
+func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {
+	start := time.Now()
+	// The bound is a context's and not innodb_lock_wait_timeout: that one counts in
+	// seconds, and after it nothing is left to tell who was in the way.
+	bounded, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
+	defer cancel()
+	for {
+		record, id, err := raiseMySQL(bounded, db, s, c)
+		switch number := mysqlNumber(err); {
+		case err == nil:
+			return record, nil
+		case number == mysqlDuplicate && bounded.Err() == nil, number == mysqlDeadlock && bounded.Err() == nil:
+			// Another raise inserted the row first: it is there to be locked now.
+			continue
+		case number == 0 && bounded.Err() != nil, number == mysqlLockWaitTimeout, number == mysqlDeadlock:
+			blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(bounded, err)}
+			if !lookMySQL(ctx, db, id, blocked) && ctx.Err() != nil {
+				return guard.Record{}, err
+			}
+			return guard.Record{}, blocked
+		default:
+			return guard.Record{}, err
+		}
+	}
+}
+
+// raiseMySQL tries to raise once. It returns the connection's id, under which the
+// server knows an attempt that the client has given up.
+func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record guard.Record, id int64, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return record, 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	restore, id, err := limitLockWait(ctx, sqlSession{conn}, s.lockTimeout)
+	if err != nil {
+		return record, id, err
+	}
+	defer restore()
+	// READ COMMITTED locks no gap where the row is missing, so that the first raises
+	// of two resources do not meet.
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return record, id, err
+	}
+	defer func() { _ = tx.Rollback() }() // after the commit there is nothing to undo
+	session := sqlSession{tx}
+	current, err := readRecord(ctx, session, mysqlRaise, c.Resource)
+	if err != nil {
+		return record, id, err
+	}
+	next, changed, err := c.over(current)
+	if err != nil || !changed {
+		return current, id, err
+	}
+	write := mysqlUpdate
+	if current.Fence.Token == 0 {
+		write = mysqlInsert
+	}
+	if err := session.exec(ctx, write, int64(next.Token), next.Nonce, next.Holder, c.Resource); err != nil {
+		return record, id, err
+	}
+	return guard.Record{Fence: next}, id, tx.Commit()
+}
+
+// limitLockWait bounds how long the server goes on waiting for a lock after the
+// client has given up: as long as it does, nobody can enter. The session variable
+// outlives the transaction, hence restore.
+func limitLockWait(ctx context.Context, conn session, timeout time.Duration) (restore func(), id int64, err error) {
+	var before int64
+	if _, err := conn.row(ctx, "SELECT CONNECTION_ID(), @@SESSION.innodb_lock_wait_timeout", nil, &id, &before); err != nil {
+		return nil, id, err
+	}
+	limit := int64(timeout/time.Second) + 1
+	if before <= limit {
+		return func() {}, id, nil
+	}
+	set := func(ctx context.Context, seconds int64) error {
+		return conn.exec(ctx, "SET SESSION innodb_lock_wait_timeout = "+strconv.FormatInt(seconds, 10))
+	}
+	if err := set(ctx, limit); err != nil {
+		return nil, id, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+		defer cancel()
+		_ = set(ctx, before) // it fails only with the connection
+	}, id, nil
+}
+
+// lookMySQL finds out whom the connection with this id waits for, and then ends
+// it: go-sql-driver has closed its socket, which the server does not notice while
+// it waits for a lock, and a waiting raise keeps everyone from entering.
+func lookMySQL(ctx context.Context, db *sql.DB, id int64, b *BlockedError) (found bool) {
+	if id == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
+	defer cancel()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	session := sqlSession{conn}
+	// MariaDB has the first of the tables, MySQL 8 the second. Both need the
+	// privilege PROCESS, without which the error is poorer.
+	for _, table := range []string{mariaWaits, mysqlWaits} {
+		var age int64
+		found, err = session.row(ctx, lookMySQLSQL+table+lookMySQLOrder, []any{id}, &b.Connection, &b.Client, &b.State, &age)
+		if err == nil {
+			if found {
+				b.Since = time.Now().Add(-time.Duration(age) * time.Second).Truncate(time.Second)
+			}
+			break
+		}
+	}
+	_ = session.exec(ctx, "KILL "+strconv.FormatInt(id, 10)) // "no such thread" is well
+	return found
+}
+
+const (
+	lookMySQLSQL = `SELECT t.trx_mysql_thread_id, CONCAT(COALESCE(p.user, ''), '@', COALESCE(p.host, '')), COALESCE(p.command, ''), TIMESTAMPDIFF(SECOND, t.trx_started, NOW())
+  FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON p.id = t.trx_mysql_thread_id WHERE t.trx_id IN (`
+	mariaWaits = `SELECT w.blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS w
+    JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id WHERE r.trx_mysql_thread_id = ?)`
+	mysqlWaits = `SELECT w.BLOCKING_ENGINE_TRANSACTION_ID FROM performance_schema.data_lock_waits w
+    JOIN information_schema.INNODB_TRX r ON r.trx_id = w.REQUESTING_ENGINE_TRANSACTION_ID WHERE r.trx_mysql_thread_id = ?)`
+	lookMySQLOrder = ` ORDER BY t.trx_started LIMIT 1`
+)
+
+func (mysqlEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
+
+func (mysqlEngine) check(ctx context.Context, tx session, _ *settings) error {
+	var engine string
+	found, err := tx.row(ctx, "SELECT COALESCE(ENGINE, 'no engine') FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '"+fenceTable+"'", nil, &engine)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("%w: there is no table %s in the database of the connection; install it with package migrations", ErrSchema, fenceTable)
+	case engine != "InnoDB":
+		return fmt.Errorf("%w: the table %s is of %s and must be of InnoDB, which has transactions", ErrSchema, fenceTable, engine)
+	}
+	return nil
+}
