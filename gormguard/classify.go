@@ -24,11 +24,13 @@ type verdict struct {
 	table     string // the guarded table that is written; "" if none is
 	control   control
 	savepoint string
+	odd       bool // a comment, two statements, or text that cannot be read for certain
 }
 
 func classify(sql string, d sqlguard.Dialect, tables *tableSet) verdict {
 	c := classifier{lexer: lexer{sql: sql, dialect: d}, tables: tables}
 	c.run()
+	c.out.odd = c.odd || c.comment || c.statements > 1
 	if c.odd && c.out.table == "" {
 		c.out.table = c.anywhere()
 	}
@@ -40,6 +42,8 @@ type classifier struct {
 	lexer
 	tables *tableSet
 	out    verdict
+
+	statements int
 
 	// of the statement that is being read
 	first     string // its first word
@@ -97,6 +101,7 @@ func (c *classifier) end() {
 	if c.first == "" {
 		return
 	}
+	c.statements++
 	table := c.mentioned
 	switch {
 	case is(c.first, "CREATE"), !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):

@@ -16,9 +16,9 @@ import (
 // GORM meet here, whatever built the statement. A guarded write gets a transaction
 // of its own that enters the fences first.
 type pool struct {
-	plugin   *Plugin
-	inner    gorm.ConnPool
-	approved bool // the statement was made for ModeRow
+	plugin *Plugin
+	inner  gorm.ConnPool
+	plan   *rowPlan // of the statement that GORM is about to run, in ModeRow
 }
 
 var (
@@ -29,8 +29,8 @@ var (
 
 // guarded decides on a statement: whether it needs the fences of ctx, or an error
 // if it must not run.
-func (p *Plugin) guarded(ctx context.Context, v verdict, approved bool) (bool, error) {
-	if v.table == "" || p.unguarded(ctx, v.table) {
+func (p *Plugin) guarded(ctx context.Context, v verdict, plan *rowPlan) (bool, error) {
+	if v.table == "" || isPassed(ctx) || p.unguarded(ctx, v.table) {
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
@@ -39,11 +39,28 @@ func (p *Plugin) guarded(ctx context.Context, v verdict, approved bool) (bool, e
 	if v.control != controlNone {
 		return false, p.refuse(raw(v.table, "it also begins or ends a transaction or a savepoint"))
 	}
-	if p.mode.stamps() && !approved {
-		return false, p.refuse(raw(v.table, "it is raw SQL, whose rows cannot be compared and stamped"))
+	if p.mode.stamps() {
+		if err := plan.complete(v); err != nil {
+			return false, p.refuse(err)
+		}
 	}
 	return p.mode.fences(), nil
 }
+
+type passedKey struct{}
+
+// passed marks a statement as judged. A cache of prepared statements stands
+// between two guards: the outer one sees every statement, the inner one what is
+// prepared, and the transactions that begin without the outer one.
+func passed(ctx context.Context, conn gorm.ConnPool) context.Context {
+	switch conn.(type) {
+	case *gorm.PreparedStmtDB, *gorm.PreparedStmtTX:
+		return context.WithValue(ctx, passedKey{}, true)
+	}
+	return ctx
+}
+
+func isPassed(ctx context.Context) bool { return ctx.Value(passedKey{}) != nil }
 
 func (p *Plugin) refuse(err error) error {
 	p.observer.Observe(guard.Event{Kind: guard.EventRefused, Err: err})
@@ -51,7 +68,7 @@ func (p *Plugin) refuse(err error) error {
 }
 
 func (c *pool) needsFence(ctx context.Context, query string) (bool, error) {
-	return c.plugin.guarded(ctx, classify(query, c.plugin.dialect, c.plugin.tables), c.approved)
+	return c.plugin.guarded(ctx, classify(query, c.plugin.dialect, c.plugin.tables), c.plan)
 }
 
 func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -60,7 +77,7 @@ func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 		return nil, err
 	}
 	if !fence {
-		return c.inner.ExecContext(ctx, query, args...)
+		return c.inner.ExecContext(passed(ctx, c.inner), query, args...)
 	}
 	var result sql.Result
 	err = c.inTx(ctx, func(t *tx) (err error) {
@@ -78,7 +95,7 @@ func (c *pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 		return nil, err
 	}
 	if !fence {
-		return c.inner.QueryContext(ctx, query, args...)
+		return c.inner.QueryContext(passed(ctx, c.inner), query, args...)
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -95,7 +112,7 @@ func (c *pool) QueryRowContext(ctx context.Context, query string, args ...any) *
 	case err != nil:
 		return failedRow(ctx, err)
 	case !fence:
-		return c.inner.QueryRowContext(ctx, query, args...)
+		return c.inner.QueryRowContext(passed(ctx, c.inner), query, args...)
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -158,7 +175,7 @@ func (c *pool) inTx(ctx context.Context, fn func(t *tx) error) error {
 			_ = t.Rollback() // the error of fn, or a panic, says more
 		}
 	}()
-	t.approved = c.approved
+	t.plan = c.plan
 	if err := fn(t); err != nil {
 		return err
 	}

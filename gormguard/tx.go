@@ -18,11 +18,11 @@ import (
 // A tx stands in front of a transaction. Before the first guarded write it enters
 // the fences of the statement's context.
 type tx struct {
-	plugin   *Plugin
-	inner    gorm.Tx
-	raw      gorm.ConnPool // without the cache of prepared statements
-	state    *txState
-	approved bool
+	plugin *Plugin
+	inner  gorm.Tx
+	raw    gorm.ConnPool // without the cache of prepared statements
+	state  *txState
+	plan   *rowPlan // of the statement that GORM is about to run, in ModeRow
 }
 
 var (
@@ -60,14 +60,25 @@ func (p *Plugin) viewOf(conn gorm.ConnPool, state *txState) (*tx, bool) {
 		return c, true
 	case gorm.Tx:
 		return p.newTx(c, state), true
+	case gorm.TxCommitter:
+		return p.newTx(bareTx{conn, c}, state), true
 	}
 	return nil, false
 }
 
+// A bareTx is a transaction of somebody else's making that cannot run prepared
+// statements of the pool.
+type bareTx struct {
+	gorm.ConnPool
+	gorm.TxCommitter
+}
+
+func (bareTx) StmtContext(_ context.Context, stmt *sql.Stmt) *sql.Stmt { return stmt }
+
 // admit lets a statement pass, or enters what it needs first.
 func (t *tx) admit(ctx context.Context, query string) (verdict, error) {
 	v := classify(query, t.plugin.dialect, t.plugin.tables)
-	fence, err := t.plugin.guarded(ctx, v, t.approved)
+	fence, err := t.plugin.guarded(ctx, v, t.plan)
 	if err != nil || !fence {
 		return v, err
 	}
@@ -88,7 +99,6 @@ func (s *txState) enter(ctx context.Context, d sqlguard.Dialect, conn gorm.ConnP
 	if !s.foreign {
 		for i, f := range held {
 			if !slices.Contains(s.entered, f) {
-				held = append(slices.Clone(held[:i]), slices.DeleteFunc(slices.Clone(held[i:]), func(f guard.Fence) bool { return slices.Contains(s.entered, f) })...)
 				break
 			}
 			if i == len(held)-1 {
@@ -132,7 +142,7 @@ func (s *txState) ran(v verdict) {
 	}
 }
 
-// exec returns what a statement runs on: MySQL cannot prepare those that control
+// conn returns what a statement runs on: MySQL cannot prepare those that control
 // a transaction.
 func (t *tx) conn(v verdict) gorm.ConnPool {
 	if v.control != controlNone {
@@ -146,7 +156,8 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err != nil {
 		return nil, err
 	}
-	result, err := t.conn(v).ExecContext(ctx, query, args...)
+	conn := t.conn(v)
+	result, err := conn.ExecContext(passed(ctx, conn), query, args...)
 	if err == nil || v.control == controlRollbackTo || v.control == controlEnd {
 		t.state.ran(v)
 	}
@@ -159,7 +170,8 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 		return nil, err
 	}
 	t.state.ran(v)
-	return t.conn(v).QueryContext(ctx, query, args...)
+	conn := t.conn(v)
+	return conn.QueryContext(passed(ctx, conn), query, args...)
 }
 
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
@@ -168,7 +180,8 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 		return failedRow(ctx, err)
 	}
 	t.state.ran(v)
-	return t.conn(v).QueryRowContext(ctx, query, args...)
+	conn := t.conn(v)
+	return conn.QueryRowContext(passed(ctx, conn), query, args...)
 }
 
 // PrepareContext enters too: whoever prepares a write in a transaction runs it

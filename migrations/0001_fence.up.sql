@@ -190,10 +190,30 @@ CREATE FUNCTION fencing.refuse_write() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fencing$
 BEGIN
     RAISE EXCEPTION 'fencing: % of %.% outside a transaction that has entered its fence', TG_OP, quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
-        USING ERRCODE = 'UF004', HINT = 'Write through a guard, or call fencing.enter() first in the transaction.';
+        USING ERRCODE = 'UF004',
+              HINT = CASE TG_OP WHEN 'TRUNCATE' THEN 'Where rows need their own fences TRUNCATE is always refused; use DELETE.'
+                     ELSE 'Write through a guard, or call fencing.enter() first in the transaction.' END;
 END
 $fencing$;
 
-REVOKE ALL ON fencing.fence FROM PUBLIC;
-REVOKE ALL ON FUNCTION fencing.close_gate(text, text, integer) FROM PUBLIC;
+-- keep_private takes every right on a table from everyone but its owner: default
+-- privileges may have granted some to others the moment it was made.
+CREATE FUNCTION fencing.keep_private(p_table oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fencing$
+DECLARE
+    other oid;
+BEGIN
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', p_table::regclass);
+    FOR other IN SELECT DISTINCT a.grantee FROM pg_class c, aclexplode(c.relacl) a
+                  WHERE c.oid = p_table AND a.grantee NOT IN (0, c.relowner)
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', p_table::regclass, other::regrole);
+    END LOOP;
+END
+$fencing$;
+
+SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.fence);
+REVOKE ALL ON FUNCTION fencing.close_gate(text, text, integer), fencing.keep_private(oid) FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencing TO PUBLIC;
+GRANT EXECUTE ON FUNCTION fencing.version(), fencing.protocol(), fencing.raise(text, bigint, text, text, integer), fencing.issue(text, text, text, integer),
+    fencing.enter(text, bigint, text, integer), fencing.enter_all(text[], bigint[], text[], integer), fencing.refuse_write() TO PUBLIC;

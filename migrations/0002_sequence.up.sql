@@ -30,5 +30,6 @@ BEGIN
 END
 $fencing$;
 
-REVOKE ALL ON fencing.sequence FROM PUBLIC;
+SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.sequence);
+GRANT EXECUTE ON FUNCTION fencing.next_token(text, bigint, bigint) TO PUBLIC;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

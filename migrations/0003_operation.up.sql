@@ -19,5 +19,6 @@ BEGIN
 END
 $fencing$;
 
-REVOKE ALL ON fencing.operation FROM PUBLIC;
+SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.operation);
+GRANT EXECUTE ON FUNCTION fencing.once(text) TO PUBLIC;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -42,6 +42,19 @@ func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
 	}
 }
 
+func TestDefaultPrivilegesDoNotOpenTheTables(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	role := newRole(t, db)
+	db.exec(t, "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO "+role+"; ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+	require.NoError(t, migrations.Up(t.Context(), db))
+	db.exec(t, "SET ROLE "+role+"; SELECT fencing.raise('r', 1, 'n'); SELECT fencing.enter('r', 1, 'n'); SELECT fencing.next_token('r'); SELECT fencing.once('o')")
+	for _, table := range []string{"fence", "sequence", "operation"} {
+		db.refused(t, "42501", "DELETE FROM fencing."+table)
+		db.refused(t, "42501", "SELECT FROM fencing."+table)
+	}
+}
+
 // A row that is missing is NULL, and NULL is not distinct from NULL.
 func TestNULLEntersNothing(t *testing.T) {
 	t.Parallel()

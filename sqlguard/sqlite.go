@@ -48,7 +48,8 @@ func (sqliteEngine) enter(ctx context.Context, tx session, s *settings, held []g
 
 // untilFree calls do until it finds the database not busy, and reports whether it
 // gave up on that. Waiting is done here and not in SQLite, whose busy timeout is a
-// setting of the connection, and the caller's.
+// setting of the connection, and the caller's. To open a connection can find it
+// busy too, and with a rollback journal so can to read.
 func untilFree(ctx context.Context, timeout, poll time.Duration, do func() error) (busy bool, err error) {
 	deadline := time.Now().Add(timeout)
 	wait := poll / 8
@@ -74,14 +75,16 @@ func (sqliteEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 	giveUp := func(ctx context.Context, err error) error {
 		return &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
 	}
+	left := func() time.Duration { return s.lockTimeout - time.Since(start) }
 	// The pool may have one connection, which the transaction in the way has.
 	bounded, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
 	defer cancel()
-	conn, err := db.Conn(bounded)
+	var conn *sql.Conn
+	busy, err := untilFree(ctx, left(), raisePoll, func() (err error) { conn, err = db.Conn(bounded); return err })
+	if busy || err != nil && bounded.Err() != nil {
+		return guard.Record{}, giveUp(bounded, err)
+	}
 	if err != nil {
-		if bounded.Err() != nil {
-			return guard.Record{}, giveUp(bounded, err)
-		}
 		return guard.Record{}, err
 	}
 	defer func() { _ = conn.Close() }()
@@ -92,8 +95,7 @@ func (sqliteEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 	}
 	defer restore()
 
-	left := func() time.Duration { return s.lockTimeout - time.Since(start) }
-	busy, err := untilFree(ctx, left(), raisePoll, func() error { return session.exec(ctx, "BEGIN IMMEDIATE") })
+	busy, err = untilFree(ctx, left(), raisePoll, func() error { return session.exec(ctx, "BEGIN IMMEDIATE") })
 	if busy {
 		return guard.Record{}, giveUp(ctx, err)
 	}
@@ -152,11 +154,20 @@ func noBusyTimeout(ctx context.Context, conn session) (restore func(), err error
 	}, nil
 }
 
+func (sqliteEngine) begin(ctx context.Context, db *sql.DB, o sql.TxOptions, s *settings) (tx *sql.Tx, err error) {
+	_, err = untilFree(ctx, s.lockTimeout, enterPoll, func() error { tx, err = db.BeginTx(ctx, &o); return err })
+	return tx, err
+}
+
 func (sqliteEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
 
-func (sqliteEngine) check(ctx context.Context, tx session, _ *settings) error {
+func (sqliteEngine) check(ctx context.Context, tx session, s *settings) error {
 	var n int64
-	if _, err := tx.row(ctx, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '"+fenceTable+"'", nil, &n); err != nil {
+	_, err := untilFree(ctx, s.lockTimeout, enterPoll, func() error {
+		_, err := tx.row(ctx, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '"+fenceTable+"'", nil, &n)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if n == 0 {

@@ -73,7 +73,7 @@ func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) 
 		o = &sql.TxOptions{}
 	}
 	begin, after := g.engine.begins(*o)
-	tx, err := g.db.BeginTx(within(ctx), &begin)
+	tx, err := g.begin(within(ctx), begin)
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
@@ -86,6 +86,13 @@ func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) 
 		return nil, err
 	}
 	return tx, nil
+}
+
+func (g *Guard) begin(ctx context.Context, o sql.TxOptions) (*sql.Tx, error) {
+	if e, ok := g.engine.(sqliteEngine); ok {
+		return e.begin(ctx, g.db, o, &g.settings)
+	}
+	return g.db.BeginTx(ctx, &o)
 }
 
 var errRolledBack = errors.New("the transaction was rolled back, nothing was written")

@@ -64,7 +64,7 @@ func main() {
 
 // run is the whole sale. A sale that went wrong is an error.
 func run(ctx context.Context, s servers, unguarded bool) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	stop, err := s.start(ctx)
 	if err != nil {

@@ -1,0 +1,116 @@
+// Accounts settles transfers between accounts through repositories that sqlc
+// generated (package db) and that know nothing of fencing: they get a
+// *pgguard.Guard where they had the pool.
+//
+//	go run ./examples/accounts
+//
+// What a service would do is in bank.go; the rest stages it: transfers that are
+// submitted twice at once, a holder that comes back too late, and a write that
+// somebody forgot to guard. The accounts are in the schema example_accounts, which
+// is made anew each time.
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/migrations"
+)
+
+//go:embed schema.sql
+var schema string
+
+func main() {
+	var s servers
+	flag.StringVar(&s.postgres, "postgres", "", "`URL` of Postgres (default $POSTGRES_URL, else a private server)")
+	flag.StringVar(&s.redis, "redis", "", "`URL` of Redis (default $REDIS_URL, else one inside of this process)")
+	flag.Parse()
+	s.postgres = cmp.Or(s.postgres, os.Getenv("POSTGRES_URL"))
+	s.redis = cmp.Or(s.redis, os.Getenv("REDIS_URL"))
+
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	if err := run(ctx, s); err != nil {
+		fmt.Fprintln(os.Stderr, "accounts:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, s servers) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	stop, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	pool, rdb, err := s.connect(ctx, "example_accounts")
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	defer func() { _ = rdb.Close() }() // by then every lock has been released
+
+	if err := install(ctx, pool); err != nil {
+		return err
+	}
+	bank, err := openBank(pool, rdb, lock.WithHolder("bank"), lock.WithRetryWait(10*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bank.locker.Close()) }()
+	late, err := openBank(pool, rdb, lock.WithHolder("late"), lock.WithTTL(300*time.Millisecond), lock.WithoutRenewal())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, late.locker.Close()) }()
+
+	for _, account := range accounts {
+		if err := bank.open(ctx, account, opening); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("opened   %v with %d each\n", accounts, opening)
+	for _, scene := range []func(context.Context) error{
+		func(ctx context.Context) error { return comeBackLate(ctx, bank, late) },
+		func(ctx context.Context) error { return submitTwice(ctx, bank) },
+		func(ctx context.Context) error { return sweepTwice(ctx, bank) },
+		func(ctx context.Context) error { return forgetTheGuard(ctx, bank, pool) },
+		func(ctx context.Context) error { return audit(ctx, pool) },
+	} {
+		if err := scene(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install makes the tables, and has the database refuse a write to an account
+// from outside of a transaction that has entered the fence of that account.
+func install(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := migrations.Up(ctx, pool); err != nil {
+		return err
+	}
+	protect, _, err := migrations.Protect("example_accounts.accounts", migrations.ProtectOptions{
+		Trigger: true, Resource: "'account:' || id", NoColumn: true,
+	})
+	if err != nil {
+		return err
+	}
+	for _, sql := range []string{"DROP SCHEMA IF EXISTS example_accounts CASCADE", "CREATE SCHEMA example_accounts", schema, protect} {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}

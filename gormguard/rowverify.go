@@ -1,0 +1,212 @@
+package gormguard
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// verify comes right after the statement, and before GORM commits.
+func (p *Plugin) verify(db *gorm.DB) {
+	defer remember(db)
+	stmt := db.Statement
+	r := planOf(stmt)
+	if db.Error != nil {
+		p.translate(db, r)
+	}
+	if r == nil {
+		return
+	}
+	stmt.ConnPool = r.conn
+	stmt.Settings.Delete(planKey{})
+	if db.Error == nil && !db.DryRun && !r.insert && r.applied && db.RowsAffected == 0 {
+		p.missing(db, r)
+	}
+}
+
+// translate gives the refusal of a server the meaning that it has in package
+// guard.
+func (p *Plugin) translate(db *gorm.DB, r *rowPlan) {
+	held := guard.Fences(db.Statement.Context)
+	err := sqlguard.Translate(db.Error, held...)
+	if r != nil {
+		if token, ok := staleToken(db.Error.Error()); ok {
+			err = p.stale(r, token, db.Error)
+		}
+	}
+	db.Error = err
+	if db.Statement.Result != nil {
+		db.Statement.Result.Error = err
+	}
+}
+
+// A staleRow is what a server says of a row that is newer than the token.
+type staleRow struct {
+	guard.StaleError
+	cause error
+}
+
+func (e *staleRow) Unwrap() []error {
+	if e.cause == nil {
+		return []error{&e.StaleError}
+	}
+	return []error{&e.StaleError, e.cause}
+}
+
+func (p *Plugin) stale(r *rowPlan, token guard.Token, cause error) error {
+	held := r.fence
+	for _, f := range r.rows { // of several rows, that which is behind
+		if f.Token < token {
+			held = f
+			break
+		}
+	}
+	err := &staleRow{guard.StaleError{Held: held, Current: guard.Fence{Resource: held.Resource, Token: token}}, cause}
+	return p.refuse(err)
+}
+
+func staleToken(message string) (guard.Token, bool) {
+	_, rest, ok := strings.Cut(message, staleMark)
+	if !ok {
+		return 0, false
+	}
+	end := 0
+	for end < len(rest) && '0' <= rest[end] && rest[end] <= '9' {
+		end++
+	}
+	n, err := strconv.ParseInt(rest[:end], 10, 64)
+	return guard.Token(n), err == nil
+}
+
+// missing tells a row that is not there from one that a newer holder has moved out
+// of reach of the conditions, for example by a soft delete. It asks only where the
+// statement names rows by their whole primary key.
+func (p *Plugin) missing(db *gorm.DB, r *rowPlan) {
+	stmt := db.Statement
+	keys := pinned(stmt)
+	if keys == nil {
+		return
+	}
+	column := stmt.Quote(clause.Column{Name: r.column})
+	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Unscoped()
+	q.Statement.Table, q.Statement.TableExpr = stmt.Table, stmt.TableExpr
+	q = q.Select("COALESCE(MAX(" + column + "), 0)").Clauses(clause.Where{Exprs: keys})
+	if p.dialect == sqlguard.MySQL { // a plain read at REPEATABLE READ would see the row as it was
+		q = q.Clauses(clause.Locking{Strength: "SHARE"})
+	}
+	var token int64
+	if err := q.Scan(&token).Error; err != nil {
+		_ = db.AddError(fmt.Errorf("gormguard: tell missing rows of %q from newer ones: %w", r.table, err))
+		return
+	}
+	if guard.Token(token) > r.fence.Token {
+		_ = db.AddError(p.stale(r, guard.Token(token), nil))
+	}
+}
+
+// pinned returns the conditions on the primary key, if they name certain rows.
+func pinned(stmt *gorm.Statement) []clause.Expression {
+	where, ok := stmt.Clauses["WHERE"].Expression.(clause.Where)
+	if !ok || stmt.Schema == nil || len(stmt.Schema.PrimaryFields) == 0 {
+		return nil
+	}
+	var keys []clause.Expression
+	found := map[string]bool{}
+	var walk func([]clause.Expression) bool
+	walk = func(exprs []clause.Expression) bool {
+		for _, e := range exprs {
+			switch e := e.(type) {
+			case clause.OrConditions:
+				return false
+			case clause.AndConditions:
+				if !walk(e.Exprs) {
+					return false
+				}
+			case clause.Eq:
+				if name := keyColumn(stmt, e.Column); name != "" && plain(e.Value) {
+					keys = append(keys, e)
+					found[name] = true
+				}
+			case clause.IN:
+				if columns, ok := e.Column.([]clause.Column); ok && len(columns) == len(stmt.Schema.PrimaryFields) {
+					keys = append(keys, e)
+					for _, c := range columns {
+						found[keyColumn(stmt, c)] = true
+					}
+				} else if name := keyColumn(stmt, e.Column); name != "" {
+					keys = append(keys, e)
+					found[name] = true
+				}
+			case clause.Expr:
+				if name := keyOfText(stmt, e); name != "" {
+					keys = append(keys, e)
+					found[name] = true
+				}
+			}
+		}
+		return true
+	}
+	if !walk(where.Exprs) {
+		return nil
+	}
+	for _, f := range stmt.Schema.PrimaryFields {
+		if !found[f.DBName] {
+			return nil
+		}
+	}
+	return keys
+}
+
+func plain(v any) bool {
+	switch v.(type) {
+	case clause.Expression, *gorm.DB:
+		return false
+	}
+	return v != nil && reflect.ValueOf(v).Kind() != reflect.Func
+}
+
+// keyColumn returns the column of the primary key that is meant, or "".
+func keyColumn(stmt *gorm.Statement, column any) string {
+	var name string
+	switch c := column.(type) {
+	case string:
+		name = c
+	case clause.Column:
+		name = c.Name
+		if name == clause.PrimaryKey && stmt.Schema.PrioritizedPrimaryField != nil {
+			return stmt.Schema.PrioritizedPrimaryField.DBName
+		}
+	case []clause.Column:
+		if len(c) == 1 {
+			return keyColumn(stmt, c[0])
+		}
+	}
+	if _, after, ok := strings.Cut(name, "."); ok {
+		name = after
+	}
+	for _, f := range stmt.Schema.PrimaryFields {
+		if strings.EqualFold(f.DBName, name) || f.Name == name {
+			return f.DBName
+		}
+	}
+	return ""
+}
+
+// keyOfText reads the commonest condition that is written as text: id = ?
+func keyOfText(stmt *gorm.Statement, e clause.Expr) string {
+	if len(e.Vars) != 1 || !plain(e.Vars[0]) {
+		return ""
+	}
+	name, value, ok := strings.Cut(e.SQL, "=")
+	if !ok || strings.TrimSpace(value) != "?" {
+		return ""
+	}
+	return keyColumn(stmt, strings.Trim(strings.TrimSpace(name), "\"`"))
+}
