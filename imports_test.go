@@ -44,8 +44,8 @@ var policy = []rule{
 	{packages: "lock/*", own: backEnds, drivers: 1},
 
 	{packages: "pgguard", own: guards, drivers: 1},
-	{packages: "sqlguard", own: guards, drivers: 1},
-	{packages: "gormguard", own: guards, drivers: 1},
+	{packages: "sqlguard", own: guards}, // no driver: whoever uses one database does not build the drivers of the others
+	{packages: "gormguard", own: append(slices.Clone(guards), "sqlguard", "migrations"), drivers: 1},
 	{packages: "migrations", modules: []string{"github.com/jackc/pgx/v5"}},
 }
 
@@ -174,6 +174,7 @@ func TestPolicyRefuses(t *testing.T) {
 		"a back end takes one driver":         {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
 		"a back end takes no second driver":   {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
 		"a back end takes no other back end":  {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"sqlguard takes no driver":            {"sqlguard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
 		"a guard never takes lock":            {"pgguard", []string{module + "/lock"}, "imports lock"},
 		"a sequencer never takes lock":        {"sequencer/redisseq", []string{module + "/lock"}, "imports lock"},
 		"migrations takes pgx":                {"migrations", []string{"github.com/jackc/pgx/v5/sub"}, ""},

@@ -40,9 +40,9 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 		chain positions
 		names []string
 	}{
-		{chains.Create(), []string{createLink.before, createLink.core, createLink.after}},
-		{chains.Update(), []string{updateLink.before, updateLink.core, updateLink.after}},
-		{chains.Delete(), []string{deleteLink.before, deleteLink.core, deleteLink.after}},
+		{chains.Create(), []string{createLink.before, "gorm:save_before_associations", createLink.core, createLink.after}},
+		{chains.Update(), []string{"gorm:setup_reflect_value", updateLink.before, "gorm:save_before_associations", updateLink.core, updateLink.after}},
+		{chains.Delete(), []string{deleteLink.before, "gorm:delete_before_associations", deleteLink.core, deleteLink.after}},
 		{chains.Row(), []string{"gorm:row"}},
 		{chains.Raw(), []string{"gorm:raw"}},
 	} {
@@ -65,19 +65,22 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 	return errors.Join(
 		chains.Create().Before(first(chains.Create(), createLink.before)).Register("gormguard:connect", p.connect),
 		chains.Create().Before(createLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Create().Before(createLink.core).Register("gormguard:check", p.checkCreate),
+		chains.Create().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkInsertedResources),
+		chains.Create().Before(createLink.core).Register("gormguard:plan", p.planCreate),
 		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verify),
 		chains.Create().After(endLink).Register("gormguard:finish", finish),
 
 		chains.Update().Before(first(chains.Update(), "gorm:setup_reflect_value")).Register("gormguard:connect", p.connect),
 		chains.Update().Before(updateLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Update().Before(updateLink.core).Register("gormguard:check", p.checkUpdate),
+		chains.Update().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkStoredResources),
+		chains.Update().Before(updateLink.core).Register("gormguard:plan", p.planUpdate),
 		chains.Update().After(updateLink.core).Before(updateLink.after).Register("gormguard:verify", p.verify),
 		chains.Update().After(endLink).Register("gormguard:finish", finish),
 
 		chains.Delete().Before(first(chains.Delete(), deleteLink.before)).Register("gormguard:connect", p.connect),
 		chains.Delete().Before(deleteLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Delete().Before(deleteLink.core).Register("gormguard:check", p.checkDelete),
+		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", p.checkStoredResources),
+		chains.Delete().Before(deleteLink.core).Register("gormguard:plan", p.planDelete),
 		chains.Delete().After(deleteLink.core).Before(deleteLink.after).Register("gormguard:verify", p.verify),
 		chains.Delete().After(endLink).Register("gormguard:finish", finish),
 
@@ -109,7 +112,7 @@ func (p *Plugin) takePool(db *gorm.DB) {
 // view returns the guarded form of a pool or a transaction.
 func (p *Plugin) view(conn gorm.ConnPool) gorm.ConnPool {
 	switch c := conn.(type) {
-	case *pool, *tx, nil:
+	case *pool, *transaction, nil:
 		return c
 	}
 	if t, ok := p.viewOf(conn, &txState{foreign: true}); ok {
@@ -149,7 +152,7 @@ func (p *Plugin) enterEarly(db *gorm.DB) {
 		_ = db.AddError(p.refuse(noFence(table)))
 		return
 	}
-	if t, ok := stmt.ConnPool.(*tx); ok && p.mode.fences() {
+	if t, ok := stmt.ConnPool.(*transaction); ok && p.mode.fences() {
 		if err := t.state.enter(stmt.Context, p.dialect, t.raw); err != nil {
 			_ = db.AddError(err)
 		}

@@ -26,6 +26,7 @@ type path struct {
 	any     bool // no model says which fence the rows need: that of another resource will do
 	nothing bool // it writes nothing, if all is well
 	dry     bool // it sends nothing
+	direct  bool // it goes past GORM's chains; a cache of prepared statements refuses it
 	tears   bool // GORM uses several transactions, and ModeRow finds out in the second
 	only    string
 	limited map[string]bool // engines in whose ModeRow it is refused
@@ -64,29 +65,32 @@ var guardedTables = map[string]string{
 
 // seed fills the tables, every row stamped with token.
 func (c *cell) seed(token int64) {
-	db := c.bare.Session(&gorm.Session{AllowGlobalUpdate: true})
-	for table := range guardedTables {
-		require.NoError(c, db.Exec("DELETE FROM "+table).Error)
-	}
-	require.NoError(c, db.Exec("DELETE FROM tags").Error)
-	one, two := int64(1), int64(2)
-	for _, rows := range []any{
-		&[]Boss{{ID: 1, Name: "boss", Token: token}, {ID: 2, Name: "other", Token: token}},
-		&[]Owner{{ID: 1, SKU: c.sku, Name: "owner", BossID: &one, Token: token}},
-		&[]Badge{{ID: 1, Text: "badge", OwnerID: &one, Token: token}, {ID: 2, Text: "free", Token: token}},
-		&[]Item{{ID: 1, SKU: c.sku, Stock: 1, Note: "one", OwnerID: &one, Token: token}, {ID: 2, SKU: c.sku, Stock: 2, Note: "two", OwnerID: &one, Token: token}, {ID: 3, SKU: c.sku, Stock: 3, Note: "three", Token: token}},
-		&[]Doc{{ID: 1, SKU: c.sku, Body: "one", Token: token}, {ID: 2, SKU: c.sku, Body: "two", Token: token}},
-		&[]Tag{{ID: 1, Name: "red"}, {ID: 2, Name: "blue"}},
-		&[]ItemTag{{ItemID: 1, TagID: 1, Token: token}},
-		&[]Pair{{A: 1, B: 1, Value: 1, Token: token}, {A: 1, B: 2, Value: 2, Token: token}},
-		&[]Bare{{Name: "bare", Value: 1, Token: token}},
-		&[]Wide{{ID: 1, Value: 1, Mark: Mark{token}}},
-		&[]Hooked{{ID: 1, Value: 1, Token: token}},
-		&[]Named{{ID: 1, Value: 1, FenceToken: token}},
-	} {
-		require.NoError(c, db.Omit("Items", "Badge", "Boss", "Tags").Create(rows).Error)
-	}
-	_ = two
+	require.NoError(c, c.bare.Transaction(func(db *gorm.DB) error {
+		for table := range guardedTables {
+			if err := db.Exec("DELETE FROM " + table).Error; err != nil {
+				return err
+			}
+		}
+		one := int64(1)
+		for _, rows := range []any{
+			&[]Boss{{ID: 1, Name: "boss", Token: token}, {ID: 2, Name: "other", Token: token}},
+			&[]Owner{{ID: 1, SKU: c.sku, Name: "owner", BossID: &one, Token: token}},
+			&[]Badge{{ID: 1, Text: "badge", OwnerID: &one, Token: token}, {ID: 2, Text: "free", Token: token}},
+			&[]Item{{ID: 1, SKU: c.sku, Stock: 1, Note: "one", OwnerID: &one, Token: token}, {ID: 2, SKU: c.sku, Stock: 2, Note: "two", OwnerID: &one, Token: token}, {ID: 3, SKU: c.sku, Stock: 3, Note: "three", Token: token}},
+			&[]Doc{{ID: 1, SKU: c.sku, Body: "one", Token: token}, {ID: 2, SKU: c.sku, Body: "two", Token: token}},
+			&[]ItemTag{{ItemID: 1, TagID: 1, Token: token}},
+			&[]Pair{{A: 1, B: 1, Value: 1, Token: token}, {A: 1, B: 2, Value: 2, Token: token}},
+			&[]Bare{{Name: "bare", Value: 1, Token: token}},
+			&[]Wide{{ID: 1, Value: 1, Mark: Mark{token}}},
+			&[]Hooked{{ID: 1, Value: 1, Token: token}},
+			&[]Named{{ID: 1, Value: 1, FenceToken: token}},
+		} {
+			if err := db.Omit("Items", "Badge", "Boss", "Tags").Create(rows).Error; err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
 // rows returns the rows of the guarded tables as text, with their stamps.
@@ -137,8 +141,11 @@ func (d *database) cell(n int, kind held) *cell {
 }
 
 // want returns the error that a path must meet, and whether it may write.
-func (p path) want(engine, mode string, kind held) (target error, writes bool) {
+func (p path) want(engine, mode string, kind held, prepares bool) (target error, writes bool) {
 	row := mode != "fence"
+	if p.direct && prepares && kind != none {
+		return gormguard.ErrRaw, false
+	}
 	switch {
 	case kind == none:
 		return guard.ErrNoFence, false
@@ -160,24 +167,47 @@ func TestEveryWritePath(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for mode, m := range modes {
+			for mode := range modes {
+				t.Run(mode, func(t *testing.T) { checkPaths(t, e, mode, quiet()) })
+			}
+		})
+	}
+}
+
+// The same paths where GORM itself is set up in another way.
+func TestEveryWritePathUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*gorm.Config){
+		"SkipDefaultTransaction": func(c *gorm.Config) { c.SkipDefaultTransaction = true },
+		"PrepareStmt":            func(c *gorm.Config) { c.PrepareStmt = true },
+		"TranslateError":         func(c *gorm.Config) { c.TranslateError = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for mode := range modes {
 				t.Run(mode, func(t *testing.T) {
-					d := newDatabase(t, e, nil, gormguard.WithMode(m))
-					ran := 0
-					for i, p := range paths {
-						if p.only != "" && p.only != e.name {
-							continue
-						}
-						for j, kind := range []held{fresh, stale, none, foreign} {
-							p.check(t, d, mode, kind, 10*i+j)
-						}
-						ran++
-					}
-					require.Equal(t, pathCount[e.name], ran, "paths on %s", e.name)
+					config := quiet()
+					set(config)
+					checkPaths(t, onSQLite, mode, config)
 				})
 			}
 		})
 	}
+}
+
+func checkPaths(t *testing.T, e engine, mode string, config *gorm.Config) {
+	d := newDatabase(t, e, config, gormguard.WithMode(modes[mode]))
+	ran := 0
+	for i, p := range paths {
+		if p.only != "" && p.only != e.name {
+			continue
+		}
+		for j, kind := range []held{fresh, stale, none, foreign} {
+			p.check(t, d, mode, kind, 10*i+j)
+		}
+		ran++
+	}
+	require.Equal(t, pathCount[e.name], ran, "paths on %s", e.name)
 }
 
 func (p path) check(t *testing.T, d *database, mode string, kind held, n int) {
@@ -188,7 +218,7 @@ func (p path) check(t *testing.T, d *database, mode string, kind held, n int) {
 		before := c.rows()
 		err := p.run(c)
 		after := c.rows()
-		target, writes := p.want(d.engine.name, mode, kind)
+		target, writes := p.want(d.engine.name, mode, kind, d.db.PrepareStmt)
 		switch {
 		case p.dry:
 			require.NoError(t, err)

@@ -80,7 +80,7 @@ func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 		return c.inner.ExecContext(passed(ctx, c.inner), query, args...)
 	}
 	var result sql.Result
-	err = c.inTx(ctx, func(t *tx) (err error) {
+	err = c.inTx(ctx, func(t *transaction) (err error) {
 		result, err = t.ExecContext(ctx, query, args...)
 		return err
 	})
@@ -143,7 +143,7 @@ func (c *pool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool,
 	return t, nil
 }
 
-func (c *pool) begin(ctx context.Context, opts *sql.TxOptions) (*tx, error) {
+func (c *pool) begin(ctx context.Context, opts *sql.TxOptions) (*transaction, error) {
 	switch inner := c.inner.(type) {
 	case gorm.TxBeginner:
 		begun, err := inner.BeginTx(ctx, opts)
@@ -164,7 +164,7 @@ func (c *pool) begin(ctx context.Context, opts *sql.TxOptions) (*tx, error) {
 }
 
 // inTx runs fn in a transaction of its own.
-func (c *pool) inTx(ctx context.Context, fn func(t *tx) error) error {
+func (c *pool) inTx(ctx context.Context, fn func(t *transaction) error) error {
 	t, err := c.begin(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("gormguard: begin: %w", err)
@@ -184,7 +184,7 @@ func (c *pool) inTx(ctx context.Context, fn func(t *tx) error) error {
 }
 
 func (c *pool) queryInTx(ctx context.Context, query string, args []any) (kept *keptRows, err error) {
-	err = c.inTx(ctx, func(t *tx) error {
+	err = c.inTx(ctx, func(t *transaction) error {
 		rows, err := t.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err

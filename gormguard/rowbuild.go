@@ -51,8 +51,8 @@ func (p *Plugin) compared(column clause.Column, token, then any) clause.Expr {
 	switch p.dialect {
 	case sqlguard.Postgres:
 		sql += "('" + staleMark + "' || ?)::bigint"
-	case sqlguard.MySQL:
-		sql += "extractvalue('', concat('~" + staleMark + "', ?))"
+	case sqlguard.MySQL: // no error of its functions quotes a value that is not constant
+		return clause.Expr{SQL: sql + "(SELECT 1 UNION ALL SELECT 2) END", Vars: []any{column, token, then}, WithoutParentheses: true}
 	default:
 		sql += "json_extract('{}', '" + staleMark + "' || ?)"
 	}

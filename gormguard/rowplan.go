@@ -55,18 +55,10 @@ func (r *rowPlan) upserts() bool {
 	return ok
 }
 
-func (p *Plugin) checkCreate(db *gorm.DB) {
-	p.checkInsertedResources(db)
-	p.plan(db, true)
-}
+func (p *Plugin) planCreate(db *gorm.DB) { p.plan(db, true) }
+func (p *Plugin) planUpdate(db *gorm.DB) { p.plan(db, false) }
 
-func (p *Plugin) checkUpdate(db *gorm.DB) {
-	p.checkStoredResources(db)
-	p.plan(db, false)
-}
-
-func (p *Plugin) checkDelete(db *gorm.DB) {
-	p.checkStoredResources(db)
+func (p *Plugin) planDelete(db *gorm.DB) {
 	p.plan(db, false)
 	if db.Error == nil && db.AllowGlobalUpdate && planOf(db.Statement) != nil {
 		if _, ok := db.Statement.Clauses["WHERE"]; !ok { // its builder is not called without one
@@ -100,7 +92,7 @@ func (p *Plugin) plan(db *gorm.DB, insert bool) {
 		view := *c
 		view.plan = r
 		stmt.ConnPool = &view
-	case *tx:
+	case *transaction:
 		view := *c
 		view.plan = r
 		stmt.ConnPool = &view

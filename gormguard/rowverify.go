@@ -3,6 +3,7 @@ package gormguard
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,8 +37,8 @@ func (p *Plugin) verify(db *gorm.DB) {
 func (p *Plugin) translate(db *gorm.DB, r *rowPlan) {
 	held := guard.Fences(db.Statement.Context)
 	err := sqlguard.Translate(db.Error, held...)
-	if r != nil {
-		if token, ok := staleToken(db.Error.Error()); ok {
+	if r != nil && r.applied {
+		if token, ok := p.staleToken(db, r); ok {
 			err = p.stale(r, token, db.Error)
 		}
 	}
@@ -72,7 +73,22 @@ func (p *Plugin) stale(r *rowPlan, token guard.Token, cause error) error {
 	return p.refuse(err)
 }
 
-func staleToken(message string) (guard.Token, bool) {
+// staleToken returns the token of the newer row, if the error is that of the
+// comparison. It is 0 where that is certain and the row cannot be found.
+func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
+	message := db.Error.Error()
+	if p.dialect == sqlguard.MySQL {
+		if !strings.Contains(message, "1242") {
+			return 0, false
+		}
+		conds := keysOf(r.stmt) // of new rows
+		if where, ok := r.stmt.Clauses["WHERE"].Expression.(clause.Where); ok && !r.insert {
+			conds = where.Exprs
+		}
+		token, err := p.newest(db, r, conds)
+		// A subquery of the caller can fail like this, too.
+		return token, r.insert || err == nil && token > r.fence.Token
+	}
 	_, rest, ok := strings.Cut(message, staleMark)
 	if !ok {
 		return 0, false
@@ -85,6 +101,27 @@ func staleToken(message string) (guard.Token, bool) {
 	return guard.Token(n), err == nil
 }
 
+// newest returns the greatest token of some rows.
+func (p *Plugin) newest(db *gorm.DB, r *rowPlan, conds []clause.Expression) (guard.Token, error) {
+	stmt := r.stmt
+	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Unscoped()
+	q.Error = nil
+	q.Statement.Table, q.Statement.TableExpr, q.Statement.Model = stmt.Table, stmt.TableExpr, stmt.Model
+	if name := p.redirected(stmt); name != "" {
+		q.Statement.Table, q.Statement.TableExpr = name, nil
+	}
+	q = q.Select("COALESCE(MAX(" + stmt.Quote(clause.Column{Name: r.column}) + "), 0)")
+	if len(conds) > 0 {
+		q = q.Clauses(clause.Where{Exprs: slices.Clone(conds)})
+	}
+	if p.dialect == sqlguard.MySQL { // a plain read at REPEATABLE READ would see the row as it was
+		q = q.Clauses(clause.Locking{Strength: "SHARE"})
+	}
+	var token int64
+	err := q.Scan(&token).Error
+	return guard.Token(token), err
+}
+
 // missing tells a row that is not there from one that a newer holder has moved out
 // of reach of the conditions, for example by a soft delete. It asks only where the
 // statement names rows by their whole primary key.
@@ -94,20 +131,13 @@ func (p *Plugin) missing(db *gorm.DB, r *rowPlan) {
 	if keys == nil {
 		return
 	}
-	column := stmt.Quote(clause.Column{Name: r.column})
-	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Unscoped()
-	q.Statement.Table, q.Statement.TableExpr = stmt.Table, stmt.TableExpr
-	q = q.Select("COALESCE(MAX(" + column + "), 0)").Clauses(clause.Where{Exprs: keys})
-	if p.dialect == sqlguard.MySQL { // a plain read at REPEATABLE READ would see the row as it was
-		q = q.Clauses(clause.Locking{Strength: "SHARE"})
-	}
-	var token int64
-	if err := q.Scan(&token).Error; err != nil {
+	token, err := p.newest(db, r, keys)
+	if err != nil {
 		_ = db.AddError(fmt.Errorf("gormguard: tell missing rows of %q from newer ones: %w", r.table, err))
 		return
 	}
-	if guard.Token(token) > r.fence.Token {
-		_ = db.AddError(p.stale(r, guard.Token(token), nil))
+	if token > r.fence.Token {
+		_ = db.AddError(p.stale(r, token, nil))
 	}
 }
 

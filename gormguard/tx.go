@@ -15,9 +15,9 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
-// A tx stands in front of a transaction. Before the first guarded write it enters
+// A transaction stands in front of one of GORM's own. Before the first guarded write it enters
 // the fences of the statement's context.
-type tx struct {
+type transaction struct {
 	plugin *Plugin
 	inner  gorm.Tx
 	raw    gorm.ConnPool // without the cache of prepared statements
@@ -26,8 +26,8 @@ type tx struct {
 }
 
 var (
-	_ gorm.Tx             = (*tx)(nil)
-	_ gorm.GetDBConnector = (*tx)(nil)
+	_ gorm.Tx             = (*transaction)(nil)
+	_ gorm.GetDBConnector = (*transaction)(nil)
 )
 
 // A txState is what is known of one transaction, through however many views.
@@ -41,11 +41,11 @@ type txState struct {
 	ended      bool
 }
 
-func (p *Plugin) newTx(inner gorm.Tx, state *txState) *tx {
-	t := &tx{plugin: p, inner: inner, raw: inner, state: state}
+func (p *Plugin) newTx(inner gorm.Tx, state *txState) *transaction {
+	t := &transaction{plugin: p, inner: inner, raw: inner, state: state}
 	if prepared, ok := inner.(*gorm.PreparedStmtTX); ok {
 		t.raw = prepared.Tx
-		if below, ok := prepared.Tx.(*tx); ok {
+		if below, ok := prepared.Tx.(*transaction); ok {
 			t.raw, t.state = below.raw, below.state
 		}
 	}
@@ -54,9 +54,9 @@ func (p *Plugin) newTx(inner gorm.Tx, state *txState) *tx {
 
 // viewOf returns the guarded form of a transaction that GORM or another plugin has
 // begun.
-func (p *Plugin) viewOf(conn gorm.ConnPool, state *txState) (*tx, bool) {
+func (p *Plugin) viewOf(conn gorm.ConnPool, state *txState) (*transaction, bool) {
 	switch c := conn.(type) {
-	case *tx:
+	case *transaction:
 		return c, true
 	case gorm.Tx:
 		return p.newTx(c, state), true
@@ -76,7 +76,7 @@ type bareTx struct {
 func (bareTx) StmtContext(_ context.Context, stmt *sql.Stmt) *sql.Stmt { return stmt }
 
 // admit lets a statement pass, or enters what it needs first.
-func (t *tx) admit(ctx context.Context, query string) (verdict, error) {
+func (t *transaction) admit(ctx context.Context, query string) (verdict, error) {
 	v := classify(query, t.plugin.dialect, t.plugin.tables)
 	fence, err := t.plugin.guarded(ctx, v, t.plan)
 	if err != nil || !fence {
@@ -144,14 +144,14 @@ func (s *txState) ran(v verdict) {
 
 // conn returns what a statement runs on: MySQL cannot prepare those that control
 // a transaction.
-func (t *tx) conn(v verdict) gorm.ConnPool {
+func (t *transaction) conn(v verdict) gorm.ConnPool {
 	if v.control != controlNone {
 		return t.raw
 	}
 	return t.inner
 }
 
-func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (t *transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	v, err := t.admit(ctx, query)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	return result, err
 }
 
-func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (t *transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	v, err := t.admit(ctx, query)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	return conn.QueryContext(passed(ctx, conn), query, args...)
 }
 
-func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (t *transaction) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	v, err := t.admit(ctx, query)
 	if err != nil {
 		return failedRow(ctx, err)
@@ -186,7 +186,7 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 
 // PrepareContext enters too: whoever prepares a write in a transaction runs it
 // there.
-func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+func (t *transaction) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
 	if _, err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
@@ -195,13 +195,13 @@ func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 
 // StmtContext implements [gorm.Tx] for the cache of prepared statements, in front
 // of which there is another view that has judged the statement.
-func (t *tx) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt {
+func (t *transaction) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt {
 	return t.inner.StmtContext(ctx, stmt)
 }
 
 // Commit refuses to commit if a fence was refused since: a caller that lost the
 // error would commit the other half of its work.
-func (t *tx) Commit() error {
+func (t *transaction) Commit() error {
 	t.state.mu.Lock()
 	refused := t.state.refused
 	t.state.mu.Unlock()
@@ -213,9 +213,9 @@ func (t *tx) Commit() error {
 }
 
 // Rollback rolls back.
-func (t *tx) Rollback() error { return t.inner.Rollback() }
+func (t *transaction) Rollback() error { return t.inner.Rollback() }
 
 // GetDBConn implements [gorm.GetDBConnector], by which db.DB works.
-func (t *tx) GetDBConn() (*sql.DB, error) {
+func (t *transaction) GetDBConn() (*sql.DB, error) {
 	return (&gorm.DB{Config: &gorm.Config{ConnPool: t.inner}}).DB()
 }

@@ -43,8 +43,8 @@ func (g *Guard) settle(ctx context.Context, r receipt, err error) error {
 }
 
 // answered reports whether err is the server's own word on a statement. A fatal
-// error and one of class 08 (connection exception) are not: PgBouncer sends them
-// in the server's name when it has lost the server.
+// error and one of class 08 (connection exception) are not: poolers send them in
+// the server's name when they have lost the server.
 func answered(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

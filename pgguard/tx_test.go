@@ -145,6 +145,7 @@ func TestFencedTransactionEndsHoweverItsFunctionIsLeft(t *testing.T) {
 	require.NoError(t, g.InTx(ctx, inserts(ctx, "good")))
 	require.Equal(t, []string{"good"}, one[[]string](db, "select array_agg(id) from item"))
 	require.Zero(t, one[int](db, "select count(*)"+gateLocks, "r"))
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount(), "not even the connection was lost")
 }
 
 func TestOptionsOfATransaction(t *testing.T) {

@@ -115,6 +115,12 @@ func isBusy(err error) bool {
 	return code == sqliteBusy || code == sqliteLocked
 }
 
+// isReadOnly reports whether a write was refused for being in a read-only
+// transaction.
+func isReadOnly(err error) bool {
+	return sqlState(err) == "25006" || mysqlNumber(err) == mysqlReadOnly || sqliteCode(err)&0xff == sqliteReadOnly
+}
+
 func noSuchTable(err error) bool {
 	return sqliteCode(err)&0xff == sqliteError && strings.Contains(err.Error(), "no such table: "+fenceTable)
 }

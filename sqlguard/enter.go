@@ -64,6 +64,9 @@ func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.
 		s.refused(err)
 		return err
 	}
+	if isBlocked(err) {
+		return err
+	}
 	return fmt.Errorf("sqlguard: enter: %w", because(ctx, missing(err)))
 }
 

@@ -175,6 +175,14 @@ type engine interface {
 	// be executed after it has entered.
 	begins(o sql.TxOptions) (begin sql.TxOptions, after string)
 
+	// readOnly returns the statements that make a connection read-only, and undo
+	// that, where a read-only transaction is not enough.
+	readOnly() (on, off string)
+
+	// rolledBack reports whether the database has ended the transaction of tx by
+	// itself with err.
+	rolledBack(ctx context.Context, tx session, err error) bool
+
 	// check returns why the schema does not fit.
 	check(ctx context.Context, tx session, s *settings) error
 }

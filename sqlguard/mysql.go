@@ -167,6 +167,15 @@ const (
 
 func (mysqlEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
 
+func (mysqlEngine) readOnly() (on, off string) { return "", "" }
+
+// rolledBack: what follows a deadlock would be committed statement by statement,
+// and also what follows a timeout if innodb_rollback_on_timeout is set.
+func (mysqlEngine) rolledBack(_ context.Context, _ session, err error) bool {
+	number := mysqlNumber(err)
+	return number == mysqlDeadlock || number == mysqlLockWaitTimeout || number == mysqlRecordChanged
+}
+
 func (mysqlEngine) check(ctx context.Context, tx session, _ *settings) error {
 	var engine string
 	found, err := tx.row(ctx, "SELECT COALESCE(ENGINE, 'no engine') FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '"+fenceTable+"'", nil, &engine)

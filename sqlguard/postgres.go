@@ -152,6 +152,11 @@ func (postgresEngine) begins(o sql.TxOptions) (sql.TxOptions, string) {
 	return o, "set transaction read only"
 }
 
+func (postgresEngine) readOnly() (on, off string) { return "", "" }
+
+// rolledBack: after any error Postgres itself refuses the rest.
+func (postgresEngine) rolledBack(context.Context, session, error) bool { return false }
+
 func (postgresEngine) check(ctx context.Context, tx session, s *settings) error {
 	var version, protocol int64
 	if _, err := tx.row(ctx, s.sql.check, nil, &version, &protocol); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // A session is a connection in whatever shape: that of database/sql, or of a
@@ -43,8 +45,11 @@ func (s sqlSession) row(ctx context.Context, query string, args []any, dest ...a
 }
 
 // within returns a context whose statements a wrapped connection takes as they
-// are: they are those that fence.
-func within(ctx context.Context) context.Context { return context.WithValue(ctx, withinKey{}, true) }
+// are: they are those that fence. A transaction begun with it will have entered
+// held by the time that others use it.
+func within(ctx context.Context, held ...guard.Fence) context.Context {
+	return context.WithValue(ctx, withinKey{}, held)
+}
 
 type withinKey struct{}
 

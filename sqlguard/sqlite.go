@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -22,28 +23,35 @@ const (
 	sqliteLock = "UPDATE " + fenceTable + " SET token = token WHERE 0"
 )
 
-// A raise asks for the lock more often than a transaction does. SQLite has no
-// queue, and a stream of transactions would keep a raise waiting otherwise.
+// A raise asks for the lock more often than a transaction does, which also stands
+// back while a raise of this process waits. SQLite has no queue, and a stream of
+// transactions would keep a raise waiting for seconds otherwise.
 const (
 	raisePoll = 2 * time.Millisecond
 	enterPoll = 10 * time.Millisecond
+	standBack = 20 * time.Millisecond // at most: the raise may be of another file
 )
+
+// sqliteRaises counts the raises of this process that wait.
+var sqliteRaises atomic.Int32
 
 // enter takes the write lock as the first statement: a transaction that has read
 // before can be refused it for ever (SQLITE_BUSY_SNAPSHOT). One that will not write
 // only reads: what it sees is all from the moment when its fences were in force.
 func (sqliteEngine) enter(ctx context.Context, tx session, s *settings, held []guard.Fence, readOnly bool) error {
-	if !readOnly {
-		start := time.Now()
-		busy, err := untilFree(ctx, s.lockTimeout, enterPoll, func() error { return tx.exec(ctx, sqliteLock) })
-		if busy {
-			return &BlockedError{Resource: held[0].Resource, Waited: time.Since(start), cause: because(ctx, err)}
+	start := time.Now()
+	busy, err := untilFree(ctx, s.lockTimeout, enterPoll, func() error {
+		if !readOnly {
+			if err := tx.exec(ctx, sqliteLock); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
+		return compare(ctx, tx, sqliteRecord, held)
+	})
+	if busy {
+		return &BlockedError{Resource: held[0].Resource, Waited: time.Since(start), cause: because(ctx, err)}
 	}
-	return compare(ctx, tx, sqliteRecord, held)
+	return err
 }
 
 // untilFree calls do until it finds the database not busy, and reports whether it
@@ -52,21 +60,41 @@ func (sqliteEngine) enter(ctx context.Context, tx session, s *settings, held []g
 // busy too, and with a rollback journal so can to read.
 func untilFree(ctx context.Context, timeout, poll time.Duration, do func() error) (busy bool, err error) {
 	deadline := time.Now().Add(timeout)
-	wait := poll / 8
-	for {
-		err := do()
-		if !isBusy(err) || sqliteCode(err) == sqliteBusySnapshot {
-			return false, err
+	for wait := poll / 8; ; wait = min(2*wait, poll) {
+		if poll == enterPoll {
+			waitForRaises(ctx)
 		}
-		if time.Now().Add(wait).After(deadline) {
+		was := busy
+		err = do()
+		busy = isBusy(err) && sqliteCode(err) != sqliteBusySnapshot
+		switch {
+		case err == nil:
+			return false, nil
+		case !busy: // the context may have ended while it was
+			return was && ctx.Err() != nil, err
+		case time.Now().Add(wait).After(deadline), !sleep(ctx, wait):
 			return true, err
 		}
-		select {
-		case <-ctx.Done():
-			return true, err
-		case <-time.After(wait):
+	}
+}
+
+func waitForRaises(ctx context.Context) {
+	for start := time.Now(); sqliteRaises.Load() > 0 && time.Since(start) < standBack; {
+		if !sleep(ctx, raisePoll) {
+			return
 		}
-		wait = min(2*wait, poll)
+	}
+}
+
+// sleep reports whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
 	}
 }
 
@@ -95,7 +123,9 @@ func (sqliteEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 	}
 	defer restore()
 
+	sqliteRaises.Add(1)
 	busy, err = untilFree(ctx, left(), raisePoll, func() error { return session.exec(ctx, "BEGIN IMMEDIATE") })
+	sqliteRaises.Add(-1)
 	if busy {
 		return guard.Record{}, giveUp(ctx, err)
 	}
@@ -160,6 +190,20 @@ func (sqliteEngine) begin(ctx context.Context, db *sql.DB, o sql.TxOptions, s *s
 }
 
 func (sqliteEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
+
+// readOnly: the drivers take a read-only transaction for a hint.
+func (sqliteEngine) readOnly() (on, off string) {
+	return "PRAGMA query_only = 1", "PRAGMA query_only = 0"
+}
+
+// rolledBack tries to begin a transaction, which fails while there is one. INSERT
+// OR ROLLBACK, a trigger's RAISE(ROLLBACK) and some errors, such as that of a full
+// disk, end it.
+func (sqliteEngine) rolledBack(ctx context.Context, tx session, _ error) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+	defer cancel()
+	return tx.exec(ctx, "BEGIN") == nil // it has to be rolled back now as the other one had
+}
 
 func (sqliteEngine) check(ctx context.Context, tx session, s *settings) error {
 	var n int64

@@ -73,7 +73,7 @@ func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) 
 		o = &sql.TxOptions{}
 	}
 	begin, after := g.engine.begins(*o)
-	tx, err := g.begin(within(ctx), begin)
+	tx, err := g.begin(within(ctx, held...), begin)
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}

@@ -4,22 +4,57 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
-// Wrap returns a connector whose connections fence by themselves: open it with
-// sql.OpenDB(sqlguard.Wrap(c, d)).
+// Wrap returns a connector whose connections fence what they run by themselves.
+// Open it with sql.OpenDB:
+//
+//	db := sql.OpenDB(sqlguard.Wrap(connector, sqlguard.Postgres))
+//
+// On this *sql.DB, whose users need not know of it:
+//
+//   - a transaction enters every fence of the context that it is begun with;
+//   - a statement outside a transaction, prepared or not, is run in one of its own
+//     that enters every fence of the statement's context. That of a query commits
+//     when the rows have been read to the end or are closed: check Err of the rows,
+//     and the error of Close where you stop early;
+//   - a statement in a transaction whose context carries a fence that was not
+//     entered when that began enters it first;
+//   - without a fence in the context, Exec and a transaction that is not read-only
+//     are refused with [guard.ErrNoFence]. Reads are let through. A query that may
+//     be a write, such as INSERT ... RETURNING, runs in a read-only transaction, and
+//     what the database refuses there is guard.ErrNoFence too. See
+//     [WithPassThrough].
+//
+// Errors are translated as by [Translate]; a commit whose reply was lost is
+// [guard.ErrCommitUnknown]. Transaction control by SQL is refused, apart from
+// savepoints, and so are in a fenced transaction statements that MySQL commits
+// implicitly. After an error with which MySQL or SQLite has rolled back the
+// transaction by itself nothing more is run in it.
+//
+// It does not see what a function does that a SELECT calls, and not the inside of
+// a procedure: in MySQL that can commit. Run migrations on a database that is not
+// wrapped. What [database/sql.Conn.Raw] hands out is this package's connection.
+//
+// A mistake in the arguments is reported by the first connection. Of the options
+// [WithSchema], [WithLockTimeout], [WithIdleTimeout] and [WithObserver] are those of
+// [New].
 func Wrap(c driver.Connector, d Dialect, opts ...Option) driver.Connector {
 	e, s, err := configure(d, opts)
 	if err == nil && c == nil {
 		err = errors.New("sqlguard: the connector is nil")
 	}
-	return &connector{inner: c, engine: e, settings: s, err: err}
+	return &connector{inner: c, dialect: d, engine: e, settings: s, err: err}
 }
 
 type connector struct {
-	inner  driver.Connector
-	engine engine
+	inner   driver.Connector
+	dialect Dialect
+	engine  engine
 	settings
 	err error
 }
@@ -28,14 +63,64 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.inner.Connect(ctx)
+	inner, err := c.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{inner: inner, connector: c}, nil
 }
 
-func (c *connector) Driver() driver.Driver { return c.inner.Driver() }
+// Driver returns the driver of the connector inside, by which others recognise the
+// database.
+func (c *connector) Driver() driver.Driver {
+	if c.inner == nil {
+		return noDriver{c.err}
+	}
+	return c.inner.Driver()
+}
 
 func (c *connector) Close() error {
 	if closer, ok := c.inner.(io.Closer); ok {
 		return closer.Close()
 	}
 	return nil
+}
+
+// noDriver is that of a connector that was made from none.
+type noDriver struct{ err error }
+
+func (d noDriver) Open(string) (driver.Conn, error) { return nil, d.err }
+
+// A door is the way that a statement takes.
+type door uint8
+
+const (
+	asItIs   door = iota // it is let through, or runs in the open transaction
+	fenced               // in a transaction of its own that enters
+	readOnly             // in a read-only transaction of its own
+)
+
+// door decides how a statement runs, and returns the fences to enter. reads: it is
+// a query, which need not be a write.
+func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guard.Fence, error) {
+	if isWithin(ctx) {
+		return asItIs, nil, nil
+	}
+	held := guard.Fences(ctx)
+	if err := checkControl(c.dialect, query, c.tx != nil, len(held) > 0 || c.tx != nil && len(c.tx.held) > 0); err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case c.tx != nil:
+		return asItIs, nil, c.tx.admit(ctx, held)
+	case len(held) > 0:
+		return fenced, held, valid(held)
+	case c.passThrough:
+		return asItIs, nil, nil
+	case !reads:
+		return 0, nil, fmt.Errorf("sqlguard: statement: %w in the context; acquire a lease and use its context, or see WithPassThrough; nothing was sent", guard.ErrNoFence)
+	case plainRead(c.dialect, query):
+		return asItIs, nil, nil
+	}
+	return readOnly, nil, nil
 }

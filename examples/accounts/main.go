@@ -69,25 +69,13 @@ func run(ctx context.Context, s servers) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, bank.locker.Close()) }()
-	late, err := openBank(pool, rdb, lock.WithHolder("late"), lock.WithTTL(300*time.Millisecond), lock.WithoutRenewal())
+	late, err := openBank(pool, rdb, lock.WithHolder("late"), lock.WithTTL(500*time.Millisecond), lock.WithoutRenewal())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, late.locker.Close()) }()
-
-	for _, account := range accounts {
-		if err := bank.open(ctx, account, opening); err != nil {
-			return err
-		}
-	}
-	fmt.Printf("opened   %v with %d each\n", accounts, opening)
-	for _, scene := range []func(context.Context) error{
-		func(ctx context.Context) error { return comeBackLate(ctx, bank, late) },
-		func(ctx context.Context) error { return submitTwice(ctx, bank) },
-		func(ctx context.Context) error { return sweepTwice(ctx, bank) },
-		func(ctx context.Context) error { return forgetTheGuard(ctx, bank, pool) },
-		func(ctx context.Context) error { return audit(ctx, pool) },
-	} {
+	p := play{pool: pool, bank: bank, late: late}
+	for _, scene := range []func(context.Context) error{p.openAccounts, p.comeBackLate, p.submitTwice, p.sweepTwice, p.forgetTheGuard, p.audit} {
 		if err := scene(ctx); err != nil {
 			return err
 		}

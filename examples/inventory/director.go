@@ -18,8 +18,13 @@ import (
 // yet written, until one of the others has sold something.
 func direct(ctx context.Context, pool *pgxpool.Pool, s servers, unguarded bool) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the workers that an error leaves behind
 	var crew []*process
+	defer func() { // nobody is left behind, frozen or not
+		cancel()
+		for _, p := range crew {
+			<-p.ended
+		}
+	}()
 	for i := range workers {
 		p, err := hire(ctx, s, fmt.Sprintf("worker-%d", i+1), unguarded, i < frozen, clicks(i))
 		if err != nil {
@@ -41,8 +46,9 @@ func direct(ctx context.Context, pool *pgxpool.Pool, s servers, unguarded bool) 
 		}
 	}
 	for _, p := range crew {
-		if err := <-p.ended; err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		<-p.ended
+		if p.err != nil {
+			return fmt.Errorf("%s: %w", p.name, p.err)
 		}
 	}
 	return nil
@@ -52,7 +58,7 @@ func direct(ctx context.Context, pool *pgxpool.Pool, s servers, unguarded bool) 
 // different workers.
 func clicks(worker int) (names []string) {
 	for buyer := range buyers {
-		if (buyer-worker)%(workers/2) == 0 {
+		if buyer%(workers/2) == worker%(workers/2) {
 			names = append(names, fmt.Sprintf("buyer-%02d", buyer+1))
 		}
 	}
@@ -79,7 +85,8 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	halted chan struct{} // closed when the worker has halted
-	ended  chan error
+	ended  chan struct{} // closed when it has ended, with err
+	err    error
 }
 
 // hire runs this program again, as a worker. Addresses go by the environment,
@@ -101,7 +108,7 @@ func hire(ctx context.Context, s servers, name string, unguarded, halt bool, buy
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, cmd: cmd, stdin: stdin, halted: make(chan struct{}), ended: make(chan error, 1)}
+	p := &process{name: name, cmd: cmd, stdin: stdin, halted: make(chan struct{}), ended: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -117,7 +124,8 @@ func (p *process) follow(stdout io.Reader) {
 			close(p.halted)
 		}
 	}
-	p.ended <- p.cmd.Wait()
+	p.err = p.cmd.Wait()
+	close(p.ended)
 }
 
 // freeze stops the worker as soon as it has halted.
@@ -125,8 +133,8 @@ func (p *process) freeze() error {
 	select {
 	case <-p.halted:
 		return freeze(p.cmd.Process)
-	case err := <-p.ended:
-		return errors.Join(fmt.Errorf("%s has ended too early", p.name), err)
+	case <-p.ended:
+		return errors.Join(fmt.Errorf("%s has ended too early", p.name), p.err)
 	}
 }
 

@@ -96,7 +96,7 @@ func (s *shop) order(ctx context.Context, buyer string) error {
 
 	// The lease may have run out by now, and its context with it. The store knows
 	// better: it takes the order unless another worker has come since.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "UPDATE example_inventory.inventory SET stock = $1 WHERE sku = $2", stock-1, sku); err != nil {

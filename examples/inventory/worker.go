@@ -32,7 +32,7 @@ func work(ctx context.Context, s servers, name string, unguarded, halt bool, buy
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return nil
+	return shop.locker.Close()
 }
 
 // halted ends the line that tells the director that the worker can be frozen.

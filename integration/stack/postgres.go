@@ -28,10 +28,17 @@ func SharedPostgres(t testing.TB) *Postgres {
 	return &Postgres{server{t, servers.postgres}}
 }
 
-// NewPostgres starts a server of its own.
-func NewPostgres(t testing.TB) *Postgres {
+// NewPostgres starts a server of its own, with entries of postgresql.conf of the
+// form name=value.
+func NewPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
-	return &Postgres{own(t, func(ctx context.Context) (machine, error) { return servers.startPostgres(ctx, nil) })}
+	all := make(map[string]string)
+	for _, s := range settings {
+		name, value, found := strings.Cut(s, "=")
+		require.True(t, found, s)
+		all[name] = value
+	}
+	return &Postgres{own(t, func(ctx context.Context) (machine, error) { return servers.startPostgres(ctx, all) })}
 }
 
 // NewDatabase makes a database that is dropped at the end of the test, and returns

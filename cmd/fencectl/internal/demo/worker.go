@@ -143,7 +143,7 @@ func (w *worker) do(ctx context.Context, o order) (r reply, err error) {
 			locker, w.db = w.guarded, w.guard
 		}
 		w.recorded() // what an earlier lease left
-		w.lease, err = locker.Acquire(ctx, resource)
+		w.lease, err = w.acquire(ctx, locker)
 		r.Events = w.recorded()
 	case doRead:
 		r.Stock, err = w.shop.stock(w.lease.Context(), w.db)
@@ -159,6 +159,20 @@ func (w *worker) do(ctx context.Context, o order) (r reply, err error) {
 		err = fmt.Errorf("unknown order %q", o.Do)
 	}
 	return r, err
+}
+
+// acquire gives up at last, should a lease that is to run out never do that. It
+// bounds the wait alone: the lease's context must not end with it.
+func (w *worker) acquire(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	const bound = 30 * time.Second
+	timer := time.AfterFunc(bound, func() { cancel(fmt.Errorf("no lock within %v: %w", bound, context.DeadlineExceeded)) })
+	lease, err := locker.Acquire(ctx, resource)
+	timer.Stop()
+	if err != nil {
+		cancel(err)
+	}
+	return lease, err
 }
 
 func (w *worker) observe(e guard.Event) {

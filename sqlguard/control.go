@@ -1,0 +1,121 @@
+package sqlguard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+var (
+	errControl = errors.New("sqlguard: transactions are begun and ended through database/sql, not by SQL; nothing was sent")
+	errCommits = errors.New("sqlguard: MySQL commits a transaction before this statement, which would run without a fence; run it without one, on a database that is not wrapped or has WithPassThrough; nothing was sent")
+)
+
+// checkControl refuses a text of which a statement would begin or end a
+// transaction behind the back of the connection, so that what follows would not be
+// in the one that has entered.
+func checkControl(d Dialect, text string, inTx, fenced bool) error {
+	for _, words := range statements(d, text) {
+		first, second := words[0], ""
+		if len(words) > 1 {
+			second = words[1]
+		}
+		switch {
+		case controls(d, words, inTx):
+			return fmt.Errorf("%w: %s", errControl, strings.ToUpper(first))
+		case d == MySQL && fenced && commitsImplicitly(first, second):
+			return fmt.Errorf("%w: %s", errCommits, strings.ToUpper(first+" "+second))
+		}
+	}
+	return nil
+}
+
+func controls(d Dialect, words []string, inTx bool) bool {
+	at := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	switch words[0] {
+	case "begin", "start", "commit", "end", "abort", "xa":
+		return words[0] != "start" || at(1) == "transaction"
+	case "rollback":
+		next := at(1)
+		if next == "work" || next == "transaction" {
+			next = at(2)
+		}
+		return next != "to" // ROLLBACK TO a savepoint keeps what was entered before it
+	case "prepare":
+		return d == Postgres && at(1) == "transaction"
+	case "savepoint":
+		return !inTx // SQLite begins a transaction there
+	case "set":
+		return slices.Contains(words, "autocommit")
+	}
+	return false
+}
+
+// committing are the statements of "Statements That Cause an Implicit Commit" in
+// the manuals of MySQL 8.4 and MariaDB 11.
+var committing = strings.Fields(`alter analyze backup cache change check clone create drop flush grant import install
+	load lock optimize purge rename repair reset restart revoke shutdown stop start truncate uninstall unlock upgrade`)
+
+func commitsImplicitly(first, second string) bool {
+	switch {
+	case (first == "create" || first == "drop") && second == "temporary":
+		return false
+	case first == "load":
+		return second == "index"
+	case first == "set":
+		return second == "password"
+	}
+	return slices.Contains(committing, first)
+}
+
+// writing are words without which no statement writes to a table, unless it calls a
+// function that does.
+var writing = strings.Fields("insert update delete merge replace into call do load truncate returning")
+
+// plainRead reports whether a text certainly reads only, as far as a text can tell.
+// Of the others a read-only transaction shows it.
+func plainRead(d Dialect, text string) bool {
+	for _, words := range statements(d, text) {
+		switch words[0] {
+		case "select", "values", "table", "with", "show", "explain", "describe", "desc", "pragma":
+		default:
+			return false
+		}
+		if slices.ContainsFunc(words, func(w string) bool { return slices.Contains(writing, w) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// statements returns the words of each statement of a text in lower case, what is
+// in quotes left out. A statement that begins with anything but a word begins with
+// "" here.
+func statements(d Dialect, text string) (all [][]string) {
+	var words []string
+	for len(text) > 0 {
+		size, kind := lex(d, text)
+		switch {
+		case kind == semicolon:
+			if words != nil {
+				all = append(all, words)
+			}
+			words = nil
+		case kind == word:
+			words = append(words, strings.ToLower(text[:size]))
+		case kind != blank && words == nil:
+			words = []string{""}
+		}
+		text = text[size:]
+	}
+	if words != nil {
+		all = append(all, words)
+	}
+	return all
+}

@@ -1,0 +1,116 @@
+package sqlguard_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+const allDialects = sqlguard.Dialect("all")
+
+func TestControlOfTransactionsIsSeen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		dialect sqlguard.Dialect
+		text    string
+		refused bool
+	}{
+		{allDialects, "commit", true},
+		{allDialects, "  -- x\n COMMIT", true},
+		{allDialects, "/* a */ End", true},
+		{allDialects, "select 1; commit", true},
+		{allDialects, "rollback", true},
+		{allDialects, "rollback work", true},
+		{allDialects, "BEGIN IMMEDIATE", true},
+		{allDialects, "start transaction", true},
+		{allDialects, "rollback to s", false},
+		{allDialects, "rollback work to savepoint s", false},
+		{allDialects, "savepoint s", false},
+		{allDialects, "release savepoint s", false},
+		{allDialects, "select 'a; commit'", false},
+		{allDialects, "update t set a = 'it''s; commit' -- ; commit", false},
+		{allDialects, "update t set commit = 1", false},
+		{allDialects, "(select 1)", false},
+		{allDialects, "", false},
+		{allDialects, "select 'unterminated; commit", false},
+		{sqlguard.Postgres, "select $x$ ; commit $x$", false},
+		{sqlguard.Postgres, "select $1; commit", true},
+		{sqlguard.Postgres, "select /* /* */ ; commit */ 1", false},
+		{sqlguard.MySQL, "select /* /* */ ; commit", true},
+		{sqlguard.SQLite, "select /* /* */ ; commit", true},
+		{sqlguard.Postgres, `select E'\'; commit'`, false},
+		{sqlguard.Postgres, `select '\'; commit`, true},
+		{sqlguard.MySQL, `select '\'; commit'`, false},
+		{sqlguard.SQLite, `select '\'; commit`, true},
+		{sqlguard.Postgres, "prepare transaction 'x'", true},
+		{sqlguard.Postgres, "prepare s as select 1", false},
+		{sqlguard.MySQL, "/*!50000 commit */", true},
+		{sqlguard.MySQL, "/*M!100000 rollback */", true},
+		{sqlguard.MySQL, "# x ; \ncommit", true},
+		{sqlguard.MySQL, "select 1 --1; commit", true},
+		{sqlguard.MySQL, "select `a; commit`", false},
+		{sqlguard.SQLite, "select [a; commit]", false},
+		{sqlguard.MySQL, "set autocommit = 0", true},
+		{sqlguard.MySQL, "set @@session.autocommit=0", true},
+		{sqlguard.MySQL, "xa end 'x'", true},
+		{sqlguard.MySQL, "alter table t add c int", true},
+		{sqlguard.MySQL, "create table t (a int)", true},
+		{sqlguard.MySQL, "create temporary table t (a int)", false},
+		{sqlguard.MySQL, "drop temporary table t", false},
+		{sqlguard.MySQL, "TRUNCATE t", true},
+		{sqlguard.MySQL, "load data infile 'x' into table t", false},
+		{sqlguard.MySQL, "set password = 'x'", true},
+		{sqlguard.MySQL, "set @a = 1", false},
+		{sqlguard.MySQL, "start slave", true},
+		{sqlguard.Postgres, "truncate t", false},
+		{sqlguard.SQLite, "drop table t", false},
+	} {
+		dialects := []sqlguard.Dialect{c.dialect}
+		if c.dialect == allDialects {
+			dialects = []sqlguard.Dialect{sqlguard.Postgres, sqlguard.MySQL, sqlguard.SQLite}
+		}
+		for _, d := range dialects {
+			err := sqlguard.CheckControl(d, c.text, true, true)
+			require.Equal(t, c.refused, err != nil, "%s: %s: %v", d, c.text, err)
+		}
+	}
+	require.Error(t, sqlguard.CheckControl(sqlguard.SQLite, "savepoint s", false, true))
+	require.NoError(t, sqlguard.CheckControl(sqlguard.MySQL, "truncate t", true, false))
+}
+
+func TestPlainReads(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"select 1":                             true,
+		"SELECT a FROM t WHERE b = 'insert'":   true,
+		"with x as (select 1) select * from x": true,
+		"values (1)":                           true,
+		"explain select 1":                     true,
+		"pragma table_info(t)":                 true,
+		"insert into t values (1) returning a": false,
+		"with x as (delete from t returning a) select * from x": false,
+		"select 1; delete from t":                               false,
+		"select a into u from t":                                false,
+		"explain analyze update t set a = 1":                    false,
+		"call p()":                                              false,
+		"select * from t for update":                            false,
+		"(select 1)":                                            false,
+		"replace into t values (1)":                             false,
+	} {
+		require.Equal(t, want, sqlguard.PlainRead(sqlguard.Postgres, text), text)
+	}
+}
+
+func FuzzLexCoversTheText(f *testing.F) {
+	for _, s := range []string{"select 'a' -- b", "$x$ y $x$", "/* /* */", "`a", "[b", "E'\\'", "/*!50000 a */", "#"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, d := range []sqlguard.Dialect{sqlguard.Postgres, sqlguard.MySQL, sqlguard.SQLite} {
+			_ = sqlguard.CheckControl(d, s, true, true)
+			_ = sqlguard.PlainRead(d, s)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"reflect"
+)
+
+// rows are those of a query. With a transaction of their own they commit it when
+// they have been read to the end, so that its failure is an error of the rows, or
+// else when they are closed.
+type rows struct {
+	driver.Rows
+	ctx    context.Context // what Close has to know: a dead one must not commit
+	conn   *conn
+	tx     *transaction
+	closed bool
+	err    error // of Close
+}
+
+func (r *rows) Next(dest []driver.Value) error {
+	err := r.Rows.Next(dest)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, io.EOF):
+		return r.fail(err)
+	case r.tx == nil || r.HasNextResultSet():
+		return io.EOF
+	}
+	if err := r.Close(); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+// Close ends what the rows have open. A second call returns what the first did.
+func (r *rows) Close() error {
+	if r.closed {
+		return r.err
+	}
+	r.closed = true
+	r.err = r.Rows.Close()
+	if r.tx != nil {
+		r.err = r.tx.end(r.ctx, r.err)
+	} else if r.err != nil {
+		r.err = r.conn.explain(r.ctx, r.err)
+	}
+	return r.err
+}
+
+// fail ends the rows because of err, and their transaction without a commit.
+func (r *rows) fail(err error) error {
+	if r.tx == nil {
+		return r.conn.explain(r.ctx, err)
+	}
+	if r.closed {
+		return err
+	}
+	r.closed = true
+	_ = r.Rows.Close() // err came first
+	r.err = r.tx.end(r.ctx, err)
+	return r.err
+}
+
+func (r *rows) HasNextResultSet() bool {
+	next, ok := r.Rows.(driver.RowsNextResultSet)
+	return ok && next.HasNextResultSet()
+}
+
+func (r *rows) NextResultSet() error {
+	next, ok := r.Rows.(driver.RowsNextResultSet)
+	if !ok {
+		return io.EOF
+	}
+	err := next.NextResultSet()
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, io.EOF):
+		return r.fail(err)
+	case r.tx == nil:
+		return io.EOF
+	}
+	if err := r.Close(); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+// The methods below answer as database/sql does where a driver leaves them out.
+
+func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
+	if c, ok := r.Rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		return c.ColumnTypeDatabaseTypeName(i)
+	}
+	return ""
+}
+
+func (r *rows) ColumnTypeLength(i int) (int64, bool) {
+	if c, ok := r.Rows.(driver.RowsColumnTypeLength); ok {
+		return c.ColumnTypeLength(i)
+	}
+	return 0, false
+}
+
+func (r *rows) ColumnTypeNullable(i int) (nullable, known bool) {
+	if c, ok := r.Rows.(driver.RowsColumnTypeNullable); ok {
+		return c.ColumnTypeNullable(i)
+	}
+	return false, false
+}
+
+func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
+	if c, ok := r.Rows.(driver.RowsColumnTypePrecisionScale); ok {
+		return c.ColumnTypePrecisionScale(i)
+	}
+	return 0, 0, false
+}
+
+func (r *rows) ColumnTypeScanType(i int) reflect.Type {
+	if c, ok := r.Rows.(driver.RowsColumnTypeScanType); ok {
+		return c.ColumnTypeScanType(i)
+	}
+	return reflect.TypeFor[any]()
+}

@@ -1,0 +1,153 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A transaction is an open one of a conn.
+type transaction struct {
+	conn     *conn
+	inner    driver.Tx
+	held     []guard.Fence // entered when it began: no savepoint can undo that
+	readOnly bool
+	implicit bool  // of one statement
+	lost     error // the database has rolled it back by itself
+}
+
+// begin begins a transaction that enters held. entered are fences that a Guard
+// enters by itself.
+func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []guard.Fence) (*transaction, error) {
+	if c.tx != nil {
+		return nil, errOpenRows
+	}
+	options, after := o, ""
+	if len(held) > 0 {
+		var begin sql.TxOptions
+		begin, after = c.engine.begins(sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly})
+		options.ReadOnly = begin.ReadOnly
+	}
+	inner, err := beginOn(within(ctx), c.inner, options)
+	if err != nil {
+		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
+	}
+	t := &transaction{conn: c, inner: inner, held: slices.Concat(held, entered), readOnly: o.ReadOnly}
+	c.tx = t
+	session := driverSession{c.inner}
+	if len(held) > 0 {
+		err = enter(ctx, c.engine, &c.settings, session, held, o.ReadOnly)
+	}
+	if on, _ := c.engine.readOnly(); err == nil && o.ReadOnly && on != "" {
+		after = on
+	}
+	if err == nil && after != "" {
+		err = session.exec(within(ctx), after)
+	}
+	if err != nil {
+		_ = t.Rollback()
+		return nil, err
+	}
+	return t, nil
+}
+
+// admit lets a statement into the transaction, after entering the fences of its
+// context that were not entered at the beginning. It does not remember these: a
+// rollback to a savepoint may undo them.
+func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
+	if t.implicit {
+		return errOpenRows
+	}
+	if t.lost != nil {
+		return fmt.Errorf("sqlguard: nothing was sent, the database has rolled back this transaction: %w", t.lost)
+	}
+	var more []guard.Fence
+	for _, f := range held {
+		if !slices.Contains(t.held, f) {
+			more = append(more, f)
+		}
+	}
+	if len(more) == 0 {
+		return nil
+	}
+	return enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, t.readOnly)
+}
+
+var errOpenRows = errors.New("sqlguard: a transaction is open on this connection, or the rows of a fenced query; close them first")
+
+// explain translates an error of a statement in the transaction, and finds out
+// whether that is still there.
+func (t *transaction) explain(ctx context.Context, err error) error {
+	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, driver.ErrSkip) {
+		return err
+	}
+	if t.lost == nil && t.conn.engine.rolledBack(ctx, driverSession{t.conn.inner}, err) {
+		t.lost = err
+	}
+	if t.readOnly && len(t.held) == 0 && isReadOnly(err) {
+		refused := &refusal{fmt.Errorf("sqlguard: %w in the context of a write, which ran in a read-only transaction: %w", guard.ErrNoFence, err), err}
+		t.conn.refused(refused)
+		return refused
+	}
+	return t.conn.translated(err, t.held)
+}
+
+// end ends the transaction of one statement, which has failed with err or not.
+func (t *transaction) end(ctx context.Context, err error) error {
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("sqlguard: commit: not sent, %w: %w", errRolledBack, because(ctx, ctx.Err()))
+	}
+	if err == nil {
+		return t.Commit()
+	}
+	if err = t.explain(ctx, err); !isRefusal(err) {
+		err = because(ctx, err)
+	}
+	_ = t.Rollback()
+	return err
+}
+
+func (t *transaction) Commit() error {
+	if t.lost != nil {
+		_ = t.Rollback()
+		return fmt.Errorf("sqlguard: commit: not sent, %w: %w", errRolledBack, t.lost)
+	}
+	err := t.inner.Commit()
+	t.close()
+	if err = t.conn.translated(err, t.held); err == nil || isRefusal(err) || answered(err) {
+		return err
+	}
+	t.conn.bad = true
+	// Not the driver's error itself: for driver.ErrBadConn database/sql would run
+	// the statement again, which may have been committed.
+	return fmt.Errorf("sqlguard: commit: %w: %v; read the data before you write it again", guard.ErrCommitUnknown, err)
+}
+
+func (t *transaction) Rollback() error {
+	err := t.inner.Rollback()
+	if t.lost != nil && answered(err) {
+		err = nil // there was nothing to roll back
+	}
+	t.close()
+	if err != nil {
+		t.conn.bad = true
+	}
+	return err
+}
+
+// close leaves the connection as it was before.
+func (t *transaction) close() {
+	t.conn.tx = nil
+	if _, off := t.conn.engine.readOnly(); t.readOnly && off != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupBound)
+		defer cancel()
+		if err := (driverSession{t.conn.inner}).exec(ctx, off); err != nil {
+			t.conn.bad = true
+		}
+	}
+}
