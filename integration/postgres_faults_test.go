@@ -152,32 +152,45 @@ func (s *system) awaitPool() {
 	s.pool.Reset()
 }
 
-// S39: Postgres is restored to an earlier time, Redis is not. Holders whose fence
-// the database has forgotten are refused, not let in; new tokens are above
-// everything, so that work goes on at once.
+// S39: Postgres is restored to an earlier time, first without Redis and then with
+// it. A holder whose fence the database has forgotten is refused, not let in, and
+// so is one whose token has been given to another since.
 func TestS39_RestoredPostgresRefusesFencesThatItHasForgotten(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, stack.NewPostgres(t))
-	a, b := s.worker("a"), s.worker("b")
+	s := newSystem(t, stack.NewPostgres(t), stack.NewRedis(t))
+	first, second, b := s.worker("first"), s.worker("second"), s.worker("b")
 	s.warmUp(b, sku, sku)
-	snapshot := s.postgres.Snapshot()
-	s.awaitPool()
 	kept := s.fence(sku)
+	require.NoError(t, s.redis.Client().Save(t.Context()).Err())
+	redis, postgres := s.redis.Snapshot(), s.postgres.Snapshot()
+	s.awaitPool()
 
+	opFirst, atFirst := first.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	first.Stop()
+	require.Equal(t, kept+1, atFirst.Fence.Token)
 	lost := b.Do(worker.Order{Resource: sku})
 	b.RequireOutcome(lost, history.Committed)
-	opA, there := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
-	require.Equal(t, there.Fence.Token, s.fence(sku))
-	s.postgres.Restore(snapshot)
+	opSecond, atSecond := second.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	require.Equal(t, atSecond.Fence.Token, s.fence(sku))
+
+	s.postgres.Restore(postgres)
 	s.awaitPool()
 	s.journal.Forget(lost.Op)
 	require.Equal(t, kept, s.fence(sku), "the database has forgotten")
+	second.Go()
+	second.RequireOutcome(second.Await(opSecond, worker.Done), history.Refused, "not raised")
+	second.Await(opSecond, worker.Released)
+	lost = b.Do(worker.Order{Resource: sku})
+	b.RequireOutcome(lost, history.Committed)
+	require.Greater(t, lost.Fence.Token, atSecond.Fence.Token, "work goes on at once: Redis is ahead")
+	require.Zero(t, s.journal.Events("repaired"))
 
-	a.Go()
-	a.RequireOutcome(a.Await(opA, worker.Done), history.Refused, "not raised")
-	a.Await(opA, worker.Released)
+	s.redis.Restore(redis)
+	s.postgres.Restore(postgres)
+	s.awaitPool()
+	s.journal.Forget(lost.Op)
 	done := b.Do(worker.Order{Resource: sku})
 	b.RequireOutcome(done, history.Committed)
-	require.Greater(t, done.Fence.Token, there.Fence.Token)
-	require.Zero(t, s.journal.Events("repaired"))
+	require.Equal(t, atFirst.Fence.Token, done.Fence.Token, "one token, two holders, both of whom had raised it")
+	first.RequireOutcome(first.goOn(opFirst), history.Refused, "conflict")
 }

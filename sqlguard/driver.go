@@ -176,9 +176,8 @@ func (r *stmtRows) Close() error { return errors.Join(r.Rows.Close(), r.stmt.Clo
 // driverSession is a session of a driver's connection.
 type driverSession struct{ conn driver.Conn }
 
-func (s driverSession) exec(ctx context.Context, query string, args ...any) error {
-	_, err := execOn(ctx, s.conn, query, namedAny(args))
-	return err
+func (s driverSession) exec(ctx context.Context, query string, args ...any) (driver.Result, error) {
+	return execOn(ctx, s.conn, query, namedAny(args))
 }
 
 func (s driverSession) row(ctx context.Context, query string, args []any, dest ...any) (found bool, err error) {

@@ -30,11 +30,29 @@ type Tx interface {
 //
 // The settings are the defaults; [Guard.Enter] takes those of the guard.
 func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
-	e, s, err := configure(d, nil)
-	if err != nil {
+	standard, ok := standards[d]
+	if !ok {
+		_, err := d.engine()
 		return err
 	}
-	return enter(ctx, e, &s, sqlSession{tx}, fences, false)
+	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, false)
+}
+
+// standards are the dialects with the default settings.
+var standards = func() map[Dialect]*standard {
+	all := make(map[Dialect]*standard)
+	for _, d := range []Dialect{Postgres, MySQL, SQLite} {
+		e, s, err := configure(d, nil)
+		if err == nil {
+			all[d] = &standard{e, s}
+		}
+	}
+	return all
+}()
+
+type standard struct {
+	engine engine
+	settings
 }
 
 // Enter is [Enter] with the settings of the guard.

@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,12 +17,10 @@ import (
 type mysqlEngine struct{}
 
 // raised_at is the time of UTC, whatever the time zone of the session is.
-const mysqlRecord = "SELECT token, nonce, holder, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', raised_at) FROM " + fenceTable + " WHERE resource = ?"
+const mysqlRecord = "SELECT token, nonce, holder, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', raised_at) FROM " + fenceTable + " WHERE resource = "
 
 const (
-	// FOR SHARE would be the newer name, which MariaDB does not know.
-	mysqlEnter  = mysqlRecord + " LOCK IN SHARE MODE"
-	mysqlRaise  = mysqlRecord + " FOR UPDATE"
+	mysqlShare  = " LOCK IN SHARE MODE" // FOR SHARE is the newer name, which MariaDB does not know
 	mysqlInsert = "INSERT INTO " + fenceTable + " (token, nonce, holder, raised_at, resource) VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?)"
 	mysqlUpdate = "UPDATE " + fenceTable + " SET token = ?, nonce = ?, holder = ?, raised_at = UTC_TIMESTAMP(6) WHERE resource = ?"
 )
@@ -31,7 +30,13 @@ const (
 // lock the whole table. The locking read takes no snapshot, so what the
 // transaction reads afterwards is not older than its fences.
 func (mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, _ bool) error {
-	return compare(ctx, tx, mysqlEnter, held)
+	return compare(held, func(resource string) (guard.Record, error) { return readMySQL(ctx, tx, resource, mysqlShare) })
+}
+
+// readMySQL writes the resource as a number of bytes into the statement: for one
+// with an argument go-sql-driver needs a second round trip.
+func readMySQL(ctx context.Context, tx session, resource, lock string) (guard.Record, error) {
+	return readRecord(ctx, tx, resource, mysqlRecord+"0x"+hex.EncodeToString([]byte(resource))+lock)
 }
 
 func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {
@@ -81,7 +86,7 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 	}
 	defer func() { _ = tx.Rollback() }() // after the commit there is nothing to undo
 	session := sqlSession{tx}
-	current, err := readRecord(ctx, session, mysqlRaise, c.Resource)
+	current, err := readMySQL(ctx, session, c.Resource, " FOR UPDATE")
 	if err != nil {
 		return record, id, err
 	}
@@ -93,7 +98,7 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 	if current.Fence.Token == 0 {
 		write = mysqlInsert
 	}
-	if err := session.exec(ctx, write, int64(next.Token), next.Nonce, next.Holder, c.Resource); err != nil {
+	if _, err := session.exec(ctx, write, int64(next.Token), next.Nonce, next.Holder, c.Resource); err != nil {
 		return record, id, err
 	}
 	return guard.Record{Fence: next}, id, tx.Commit()
@@ -112,7 +117,8 @@ func limitLockWait(ctx context.Context, conn session, timeout time.Duration) (re
 		return func() {}, id, nil
 	}
 	set := func(ctx context.Context, seconds int64) error {
-		return conn.exec(ctx, "SET SESSION innodb_lock_wait_timeout = "+strconv.FormatInt(seconds, 10))
+		_, err := conn.exec(ctx, "SET SESSION innodb_lock_wait_timeout = "+strconv.FormatInt(seconds, 10))
+		return err
 	}
 	if err := set(ctx, limit); err != nil {
 		return nil, id, err
@@ -151,7 +157,7 @@ func lookMySQL(ctx context.Context, db *sql.DB, id int64, b *BlockedError) (foun
 			break
 		}
 	}
-	_ = session.exec(ctx, "KILL "+strconv.FormatInt(id, 10)) // "no such thread" is well
+	_, _ = session.exec(ctx, "KILL "+strconv.FormatInt(id, 10)) // "no such thread" is well
 	return found
 }
 

@@ -116,13 +116,13 @@ func (postgresEngine) enter(ctx context.Context, tx session, s *settings, held [
 	var err error
 	if len(held) == 1 {
 		f := held[0]
-		err = tx.exec(ctx, s.sql.enter, f.Resource, int64(f.Token), f.Nonce, idle)
+		_, err = tx.exec(ctx, s.sql.enter, f.Resource, int64(f.Token), f.Nonce, idle)
 	} else {
 		var resources, tokens, nonces []string
 		for _, f := range held {
 			resources, tokens, nonces = append(resources, f.Resource), append(tokens, f.Token.String()), append(nonces, f.Nonce)
 		}
-		err = tx.exec(ctx, s.sql.enterAll, arrayText(resources), arrayText(tokens), arrayText(nonces), idle)
+		_, err = tx.exec(ctx, s.sql.enterAll, arrayText(resources), arrayText(tokens), arrayText(nonces), idle)
 	}
 	return Translate(err, held...)
 }

@@ -2,6 +2,7 @@ package sqlguard
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -11,7 +12,7 @@ import (
 // A session is a connection in whatever shape: that of database/sql, or of a
 // driver. Arguments are strings, int64 and nil.
 type session interface {
-	exec(ctx context.Context, query string, args ...any) error
+	exec(ctx context.Context, query string, args ...any) (driver.Result, error)
 	// row scans the first row into *int64 and *string; found is false if there
 	// is none.
 	row(ctx context.Context, query string, args []any, dest ...any) (found bool, err error)
@@ -20,9 +21,8 @@ type session interface {
 // sqlSession is a session of database/sql.
 type sqlSession struct{ tx Tx }
 
-func (s sqlSession) exec(ctx context.Context, query string, args ...any) error {
-	_, err := s.tx.ExecContext(ctx, query, args...)
-	return err
+func (s sqlSession) exec(ctx context.Context, query string, args ...any) (driver.Result, error) {
+	return s.tx.ExecContext(ctx, query, args...)
 }
 
 func (s sqlSession) row(ctx context.Context, query string, args []any, dest ...any) (found bool, err error) {

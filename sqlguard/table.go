@@ -13,10 +13,10 @@ const fenceTable = "fencing_fence"
 
 // readRecord reads the fence of a resource by a statement that selects the last
 // four of the columns.
-func readRecord(ctx context.Context, tx session, query, resource string) (record guard.Record, err error) {
+func readRecord(ctx context.Context, tx session, resource, query string, args ...any) (record guard.Record, err error) {
 	var since int64
 	f := &record.Fence
-	found, err := tx.row(ctx, query, []any{resource}, (*int64)(&f.Token), &f.Nonce, &f.Holder, &since)
+	found, err := tx.row(ctx, query, args, (*int64)(&f.Token), &f.Nonce, &f.Holder, &since)
 	if err != nil || !found {
 		return guard.Record{}, err
 	}
@@ -25,11 +25,11 @@ func readRecord(ctx context.Context, tx session, query, resource string) (record
 	return record, nil
 }
 
-// compare enters held by reading each of them with query, which keeps it as it is
-// until the transaction ends.
-func compare(ctx context.Context, tx session, query string, held []guard.Fence) error {
+// compare enters held by reading each of them, which keeps it as it is until the
+// transaction ends.
+func compare(held []guard.Fence, read func(resource string) (guard.Record, error)) error {
 	for _, f := range inOrder(held) {
-		current, err := readRecord(ctx, tx, query, f.Resource)
+		current, err := read(f.Resource)
 		if err != nil {
 			return err
 		}

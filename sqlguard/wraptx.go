@@ -47,7 +47,7 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 		after = on
 	}
 	if err == nil && after != "" {
-		err = session.exec(within(ctx), after)
+		_, err = session.exec(within(ctx), after)
 	}
 	if err != nil {
 		_ = t.Rollback()
@@ -146,7 +146,7 @@ func (t *transaction) close() {
 	if _, off := t.conn.engine.readOnly(); t.readOnly && off != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupBound)
 		defer cancel()
-		if err := (driverSession{t.conn.inner}).exec(ctx, off); err != nil {
+		if _, err := (driverSession{t.conn.inner}).exec(ctx, off); err != nil {
 			t.conn.bad = true
 		}
 	}

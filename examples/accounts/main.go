@@ -11,11 +11,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/go-fencing/fencing/examples/internal/servers"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/migrations"
 )
@@ -31,12 +30,7 @@ import (
 var schema string
 
 func main() {
-	var s servers
-	flag.StringVar(&s.postgres, "postgres", "", "`URL` of Postgres (default $POSTGRES_URL, else a private server)")
-	flag.StringVar(&s.redis, "redis", "", "`URL` of Redis (default $REDIS_URL, else one inside of this process)")
-	flag.Parse()
-	s.postgres = cmp.Or(s.postgres, os.Getenv("POSTGRES_URL"))
-	s.redis = cmp.Or(s.redis, os.Getenv("REDIS_URL"))
+	s := servers.Parse()
 
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -46,15 +40,15 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, s servers) (err error) {
+func run(ctx context.Context, s servers.Servers) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	stop, err := s.start(ctx)
+	stop, err := s.Start(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	pool, rdb, err := s.connect(ctx, "example_accounts")
+	pool, rdb, err := s.Connect(ctx, "example_accounts")
 	if err != nil {
 		return err
 	}

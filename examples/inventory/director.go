@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/examples/internal/servers"
 )
 
 // direct runs the sale: the first workers are frozen with a decision made and not
 // yet written, until one of the others has sold something.
-func direct(ctx context.Context, pool *pgxpool.Pool, s servers, unguarded bool) error {
+func direct(ctx context.Context, pool *pgxpool.Pool, s servers.Servers, unguarded bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var crew []*process
 	defer func() { // nobody is left behind, frozen or not
@@ -91,14 +93,14 @@ type process struct {
 
 // hire runs this program again, as a worker. Addresses go by the environment,
 // which other users of the machine cannot see.
-func hire(ctx context.Context, s servers, name string, unguarded, halt bool, buyers []string) (*process, error) {
+func hire(ctx context.Context, s servers.Servers, name string, unguarded, halt bool, buyers []string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	flags := []string{"-worker=" + name, fmt.Sprintf("-unguarded=%t", unguarded), fmt.Sprintf("-halt=%t", halt)}
 	cmd := exec.CommandContext(ctx, self, append(flags, buyers...)...)
-	cmd.Env = append(os.Environ(), "POSTGRES_URL="+s.postgres, "REDIS_URL="+s.redis)
+	cmd.Env = append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/go-fencing/fencing/examples/internal/servers"
 	"github.com/go-fencing/fencing/migrations"
 )
 
@@ -38,15 +38,10 @@ const (
 var schema string
 
 func main() {
-	var s servers
-	flag.StringVar(&s.postgres, "postgres", "", "`URL` of Postgres (default $POSTGRES_URL, else a private server)")
-	flag.StringVar(&s.redis, "redis", "", "`URL` of Redis (default $REDIS_URL, else one inside of this process)")
 	unguarded := flag.Bool("unguarded", false, "sell under the lock alone")
 	worker := flag.String("worker", "", "be the worker of this `name`; the program starts its workers itself")
 	halt := flag.Bool("halt", false, "as a worker, halt in the middle of the first sale")
-	flag.Parse()
-	s.postgres = cmp.Or(s.postgres, os.Getenv("POSTGRES_URL"))
-	s.redis = cmp.Or(s.redis, os.Getenv("REDIS_URL"))
+	s := servers.Parse()
 
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -63,15 +58,15 @@ func main() {
 }
 
 // run is the whole sale. A sale that went wrong is an error.
-func run(ctx context.Context, s servers, unguarded bool) (err error) {
+func run(ctx context.Context, s servers.Servers, unguarded bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	stop, err := s.start(ctx)
+	stop, err := s.Start(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	pool, rdb, err := s.connect(ctx)
+	pool, rdb, err := s.Connect(ctx, "example_inventory")
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,15 @@ import (
 	"io"
 	"log"
 	"os"
+
+	"github.com/go-fencing/fencing/examples/internal/servers"
 )
 
 // work is a worker process: it serves buyers one after the other.
-func work(ctx context.Context, s servers, name string, unguarded, halt bool, buyers []string) error {
+func work(ctx context.Context, s servers.Servers, name string, unguarded, halt bool, buyers []string) error {
 	log.SetFlags(0)
 	log.SetOutput(os.Stdout)
-	pool, rdb, err := s.connect(ctx)
+	pool, rdb, err := s.Connect(ctx, "example_inventory")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,92 @@
+// Package gormguard is a GORM plugin that lets a write to a guarded table pass
+// only under the fence of the caller's lease.
+//
+//	guarded := gormguard.New(gormguard.WithModels(&Item{}))
+//	err := db.Use(guarded)
+//	...
+//	err = db.WithContext(lease.Context()).Save(&item).Error // guard.ErrStale for a late holder
+//
+// After db.Use the plugin is a [guard.Guard]: give it to the locker, which raises
+// every fence in the database before the holder's first read.
+//
+// # What is guarded
+//
+// Tables, by their names: those of [WithTables], and those of models that have a
+// field with the tag gorm:"fence", or a method FenceResource (see [Fenced]). A
+// model is found when GORM meets it; name it in [WithModels], so that raw SQL on
+// its table is guarded before that. The name counts and not the Go type, so it does
+// not matter whether a statement comes from the model, from another struct on the
+// same table, from Table("items AS i"), from a clause that names another table, or
+// from raw SQL.
+//
+// A write to a guarded table whose context carries no fence is [guard.ErrNoFence].
+// If the model says which fence a row needs, that one must be in the context, for
+// every row. It is asked of the models of the statement; where these do not stand
+// for rows, as with Model(&Item{}).Where(...) and with Item{ID: 1}, the stored rows
+// are read and asked, which costs a round trip. Raw SQL, Table("items") and other
+// structs do not say which rows they mean: any fence will do for them, unless a
+// trigger of migrations.Protect knows better.
+//
+// # ModeFence
+//
+// The default. The transaction of the write has entered every fence of the
+// statement's context, which package sqlguard checks against the fence that is in
+// force. Where there is no transaction, as with SkipDefaultTransaction, one is
+// opened for the statement. A holder whose fence was superseded gets
+// [guard.ErrStale] and writes nothing, even to rows that nobody has touched since,
+// and to new rows. While a transaction has entered a fence, no later one can be
+// raised, so the later holder reads everything that was written.
+//
+// What it rests on is that the statement passes through GORM and names its table.
+// It does not see: statements on db.DB() (open that with sqlguard.Wrap, or ask for
+// a trigger), SQL that a server puts together itself (functions, updatable views,
+// dynamic SQL in DO, foreign keys that cascade), and other programs. The trigger
+// of migrations.Protect stops those, too.
+//
+// A write that was refused dooms its transaction: Commit rolls back and returns the
+// refusal, unless the write was in a savepoint that was rolled back. (That does
+// not reach a transaction begun on the *gorm.DB of Connection, or by a plugin
+// with a pool of its own; nothing that is guarded is written there either.)
+// Entering is lost by ROLLBACK TO, and then done again before the next write.
+//
+// # ModeRow
+//
+// For databases without the fence schema. Every row carries the token of the fence
+// under which it was written last; a write under an earlier token is
+// [guard.ErrStale], and a write that passes stamps its token. It takes the place of
+// no statement and adds none: the comparison is in the statement itself, in a form
+// that makes the server fail on a stale row, so a statement writes all of its rows
+// or none. A row that is missing is 0 rows, as without a guard. On Postgres the
+// failure ends the surrounding transaction, like every error there.
+//
+// It is the weaker rule, and does not catch
+//
+//   - a late writer before the newer holder has written the row: what the newer
+//     holder has read meanwhile is lost;
+//   - an insert of a new key, and of one that was deleted: a hard delete leaves no
+//     token behind;
+//   - ON CONFLICT DO NOTHING, which changes nothing;
+//   - several transactions that GORM makes of one call: Association("Tags").Replace
+//     may have added when its removal is refused. Put it in a db.Transaction;
+//   - a newer row out of reach of the conditions, unless the statement names rows
+//     by their primary keys.
+//
+// Raw SQL on a guarded table is [ErrRaw] in this mode, as are INSERT OR REPLACE and
+// INSERT IGNORE, ORDER BY and LIMIT, joins, comments, and clauses with builders of
+// their own. [Unguarded] is the way out, which the observer hears of. Soft delete
+// rather than delete, so that tokens stay.
+//
+// # Several fences
+//
+// ModeFence enters all that the context carries. ModeRow compares with that of the
+// row's FenceResource, or else with the only one; with more it is refused.
+//
+// # Compatibility
+//
+// GORM's pool is wrapped: db.DB works, but a type assertion on Statement.ConnPool
+// to *sql.DB or *sql.Tx does not succeed any more, as with PrepareStmt. Call db.Use
+// before plugins that replace GORM's callbacks. Hooks of a model run under the
+// entered fence in GORM's default transaction, and before the check with
+// SkipDefaultTransaction. Statements called on Statement.ConnPool itself are
+// guarded; with PrepareStmt they are refused.
+package gormguard
