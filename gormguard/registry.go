@@ -113,11 +113,10 @@ var fencedType = reflect.TypeFor[Fenced]()
 
 // A model is what a guard knows of a schema of GORM.
 type model struct {
-	guarded  bool
-	fenced   bool          // rows name their resource
-	column   *schema.Field // the version column, if the model has it
-	relation bool
-	err      error // why it cannot be guarded
+	guarded bool
+	fenced  bool          // rows name their resource
+	column  *schema.Field // the version column, if the model has it
+	err     error         // why it cannot be guarded
 }
 
 // model looks at a schema when it is met first, and registers its table, and the

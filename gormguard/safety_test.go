@@ -200,3 +200,27 @@ func TestSubqueryErrorOfTheCallerIsNotStale(t *testing.T) {
 	require.ErrorContains(t, err, "1242")
 	require.NotErrorIs(t, err, guard.ErrStale)
 }
+
+// Called counts how often its hook runs.
+type Called struct {
+	ID    int64
+	Name  string
+	Token int64 `gorm:"column:fence_token;fence;not null;default:0"`
+	calls int
+}
+
+func (Called) TableName() string { return "bosses" }
+
+func (h *Called) BeforeUpdate(*gorm.DB) error { h.calls++; return nil }
+
+func TestHooksDoNotRunForAStaleHolder(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	for i, kind := range []held{fresh, stale, none} {
+		c := d.cell(i, kind)
+		h := &Called{ID: 1}
+		err := c.tx.Model(h).Update("name", "x").Error
+		require.Equal(t, kind == fresh, err == nil)
+		require.Equal(t, kind == fresh, h.calls == 1, "%s: %d calls", kind, h.calls)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -18,6 +17,17 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 		return nil, err
 	}
 	defer l.running.Done()
+	for {
+		s, err := l.acquireOnce(ctx, resources, wait)
+		// A lock that was lost while the next one was waited for.
+		if wait && errors.Is(err, ErrLost) && ctx.Err() == nil {
+			continue
+		}
+		return s, err
+	}
+}
+
+func (l *Locker) acquireOnce(ctx context.Context, resources []string, wait bool) (*Lease, error) {
 	holds := make([]*hold, 0, len(resources))
 	for _, r := range resources {
 		h := l.held(ctx, r)
@@ -33,23 +43,29 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 	return l.lease(ctx, holds)
 }
 
-// held returns the hold of resource that ctx has through one of its leases.
+// held returns the hold of resource that ctx has through one of its leases. One
+// that has ended does not count: a context may outlive its lease.
 func (l *Locker) held(ctx context.Context, resource string) *hold {
-	holds, _ := ctx.Value(l).([]*hold)
-	i := slices.IndexFunc(holds, func(h *hold) bool { return h.request.Resource == resource })
-	if i < 0 {
+	around, _ := ctx.Value(l).(*scope)
+	if around == nil {
 		return nil
 	}
-	return holds[i]
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	for _, h := range around.holds {
+		if h.request.Resource == resource && h.index >= 0 {
+			return h
+		}
+	}
+	return nil
 }
 
 // take acquires one lock and raises its fence, waiting for it if asked to.
-func (l *Locker) take(ctx context.Context, resource string, wait bool) (*hold, error) {
+func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold, err error) {
 	w := &waiter{locker: l, resource: resource, begun: time.Now()}
-	defer w.stop()
+	defer func() { w.stop(err) }()
 	for {
-		nonce := w.nonce()
-		h, err := l.propose(ctx, Request{Resource: resource, Nonce: nonce, Holder: l.holder, TTL: l.ttl})
+		h, err := l.propose(ctx, Request{Resource: resource, Nonce: w.nonce(), Holder: l.holder, TTL: l.ttl})
 		if err == nil {
 			w.granted(h)
 			if err = l.secure(ctx, h); err == nil {
@@ -58,7 +74,7 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (*hold, e
 			l.drop(h)
 		}
 		if !wait || !errors.Is(err, ErrHeld) && !errors.Is(err, errSuperseded) {
-			return nil, err
+			return nil, w.explain(ctx, err)
 		}
 		if err := w.wait(ctx, err); err != nil {
 			return nil, err
@@ -77,7 +93,7 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
-	l.keeper.keep(ctx, h, sent)
+	l.keeper.keep(h, sent)
 	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Fence: h.fence, Took: time.Since(sent)})
 	return h, nil
 }
@@ -115,12 +131,7 @@ func (l *Locker) send(ctx context.Context, r Request) (guard.Token, error) {
 
 // undo takes back, in the background, whatever was done for h.
 func (l *Locker) undo(h *hold) {
-	l.detach(func(ctx context.Context) {
-		if l.fair && h.member == "" {
-			_ = l.backend.(FairBackend).Withdraw(ctx, h.request)
-		}
-		_ = l.free(ctx, h)
-	})
+	l.detach(func(ctx context.Context) { _ = l.free(ctx, h) })
 }
 
 // drop gives up holds that got no lease. Those that other leases share stay.

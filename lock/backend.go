@@ -24,7 +24,8 @@ type Backend interface {
 	// r.After and than every earlier token of the resource. Called again with the
 	// nonce that holds the lock it prolongs it and returns the same token, or a
 	// new one if that is not greater than r.After. A lock of another nonce is
-	// answered by a *HeldError. After any other error the lock may be held.
+	// answered by a *HeldError. After any other error the lock may be held. A nonce
+	// that was released is spent: its Acquire, coming late, may be refused.
 	Acquire(ctx context.Context, r Request) (guard.Token, error)
 
 	// Renew sets the remaining life of the lock to r.TTL if r.Nonce holds it, and
@@ -59,7 +60,7 @@ type Joiner interface {
 
 // An Inspector is a Backend that can say who holds what.
 type Inspector interface {
-	// Inspect returns the lock of resource; a zero Token means that it is free.
+	// Inspect returns the lock of resource; without Members it is free.
 	Inspect(ctx context.Context, resource string) (Holding, error)
 }
 
@@ -79,11 +80,13 @@ type BatchRenewer interface {
 	RenewAll(ctx context.Context, requests []Request) (errs []error)
 }
 
-// A Bounded back end may be able to do without the goroutine on which the locker
-// otherwise makes every call, because a client that hangs would hang its caller.
+// A Bounded back end can do without the goroutine on which the locker otherwise
+// makes every call, because a client that hangs would hang its caller.
 type Bounded interface {
-	// Bounded reports whether every call returns by itself soon after the deadline
-	// of its context, and soon after a cancellation unless the server hangs.
+	// Bounded reports whether every call returns by itself within a few seconds of
+	// the end of its context, whatever the server and the network do. The locker
+	// goes back to goroutines, and so to the very end of the context, while the
+	// last call got no answer.
 	Bounded() bool
 }
 

@@ -83,7 +83,9 @@ var errNoAnswer = fmt.Errorf("no answer within %v: %w", releaseTimeout, context.
 
 // The causes of a loss.
 var (
-	errDeadline = errors.New("no renewal succeeded before its deadline")
-	errMaxHold  = errors.New("it reached the longest time a lease may be held")
-	errNotOurs  = errors.New("the back end no longer has it, or has it for another holder")
+	errDeadline     = errors.New("no renewal succeeded before its deadline")
+	errNotRenewed   = errors.New("its deadline passed without renewal")
+	errRenewalHangs = fmt.Errorf("the renewal was given up: %w", context.DeadlineExceeded)
+	errMaxHold      = errors.New("it reached the longest time a lease may be held")
+	errNotOurs      = errors.New("the back end no longer has it, or has it for another holder")
 )

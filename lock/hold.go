@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -22,8 +23,8 @@ type hold struct {
 	lost     error     // a *LostError once lost
 	leases   []*Lease
 
+	failure   error                   // of the last renewal
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any
-	unparent  func() bool             // stops listening to the context the hold was acquired with
 }
 
 func newHold(r Request, f guard.Fence, member string) *hold {
@@ -51,10 +52,16 @@ func (h *hold) prolong(sent time.Time) {
 	}
 }
 
-// atEnd returns the cause of a loss that no renewal could have prevented.
-func (h *hold) atEnd() error {
-	if h.deadline.Equal(h.end) {
+// expiry returns why the hold is lost at its deadline.
+func (h *hold) expiry() error {
+	switch {
+	case h.deadline.Equal(h.end):
 		return errMaxHold
+	case h.failure != nil:
+		return fmt.Errorf("%w: %w", errDeadline, h.failure)
+	case h.renewAt.IsZero():
+		return errNotRenewed
+	default:
+		return errDeadline
 	}
-	return nil
 }

@@ -46,7 +46,7 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		l.undo(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
-	l.keeper.keep(ctx, h, sent)
+	l.keeper.keep(h, sent)
 	if err := l.raiseAll(ctx, f); err != nil {
 		l.drop(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)

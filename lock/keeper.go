@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -21,7 +22,8 @@ const (
 // never waits, so a loss is signalled on time while every renewal hangs.
 type keeper struct {
 	backend  Backend
-	bounded  bool // see Bounded
+	bounded  bool        // see Bounded
+	trouble  atomic.Bool // the last call got no answer
 	every    time.Duration
 	observer guard.Observer
 
@@ -45,7 +47,7 @@ func newKeeper(b Backend, c *config) *keeper {
 }
 
 // keep starts to look after h, whose lock was asked for at sent.
-func (k *keeper) keep(ctx context.Context, h *hold, sent time.Time) {
+func (k *keeper) keep(h *hold, sent time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.every > 0 {
@@ -53,33 +55,11 @@ func (k *keeper) keep(ctx context.Context, h *hold, sent time.Time) {
 	}
 	h.prolong(sent)
 	k.set(&h.alarm, h.next())
-	if ctx.Done() != nil {
-		// The holder's work is over when its context is. If it never comes to
-		// release, the lock must end with its TTL instead of living for ever.
-		h.unparent = context.AfterFunc(ctx, func() { k.stopRenewing(h) })
-	}
-}
-
-func (k *keeper) stopRenewing(h *hold) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	h.renewAt = time.Time{}
-	if h.index >= 0 {
-		k.set(&h.alarm, h.next())
-	}
-}
-
-// forget stops looking after h. The caller has the mutex.
-func (k *keeper) forget(h *hold) {
-	k.unset(&h.alarm)
-	if h.unparent != nil {
-		h.unparent()
-	}
 }
 
 // join counts s as a lease of its holds. It returns why if one of them has ended
 // already: a lease can be re-entered while another goroutine releases it.
-func (k *keeper) join(s *Lease) error {
+func (k *keeper) join(ctx context.Context, s *Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range s.holds {
@@ -89,8 +69,47 @@ func (k *keeper) join(s *Lease) error {
 		if h.index < 0 {
 			return cmp.Or(h.lost, ErrReleased)
 		}
+		if h.renewAt.IsZero() && k.every > 0 && !h.deadline.Equal(h.end) {
+			h.renewAt = time.Now() // its other leases are all orphans
+			k.set(&h.alarm, h.next())
+		}
 	}
+	k.listen(ctx, s)
 	return nil
+}
+
+func (k *keeper) listen(ctx context.Context, s *Lease) {
+	if ctx.Done() != nil {
+		s.unparent = context.AfterFunc(ctx, func() { k.orphan(ctx, s) })
+	}
+}
+
+// orphan notes that the context of s has ended. The work under it is over then; if
+// it never comes to release, the lock must end with its TTL instead of living for
+// ever, unless another lease keeps it. The release of an outer lease ends the
+// contexts below it too, but not what the inner ones are for: they have the
+// lock until they release it, or the context of the outermost ends.
+func (k *keeper) orphan(ctx context.Context, s *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if ctx != s.scope.root && errors.Is(context.Cause(ctx), ErrReleased) {
+		if !s.released {
+			k.listen(s.scope.root, s)
+		}
+		return
+	}
+	s.orphaned = true
+	for _, h := range s.holds {
+		k.stopIfOrphaned(h)
+	}
+}
+
+func (k *keeper) stopIfOrphaned(h *hold) {
+	if h.index < 0 || slices.ContainsFunc(h.leases, func(s *Lease) bool { return !s.orphaned }) {
+		return
+	}
+	h.renewAt = time.Time{}
+	k.set(&h.alarm, h.next())
 }
 
 // leave takes s, if any, out of the leases of h. It returns true if no lease is
@@ -101,10 +120,14 @@ func (k *keeper) leave(h *hold, s *Lease) (last bool) {
 	if i := slices.Index(h.leases, s); i >= 0 {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
+	if s != nil && s.unparent != nil {
+		s.unparent()
+	}
 	if len(h.leases) > 0 {
+		k.stopIfOrphaned(h)
 		return false
 	}
-	k.forget(h)
+	k.unset(&h.alarm)
 	return true
 }
 
@@ -141,6 +164,7 @@ func (k *keeper) tick() {
 	soon := now.Add(k.every / 16)
 	var lost []*hold
 	var late []*alarm
+	due := 0
 	for len(k.alarms) > 0 {
 		a := k.alarms[0]
 		h := a.hold
@@ -150,10 +174,11 @@ func (k *keeper) tick() {
 			late = append(late, a)
 			continue
 		case h != nil && !h.deadline.After(now):
-			k.lose(h, cmp.Or(h.atEnd(), errDeadline))
+			k.lose(h, h.expiry())
 			lost = append(lost, h)
 			continue
-		case h != nil && a.at.Before(h.deadline) && !a.at.After(soon):
+		case h != nil && a.at.Before(h.deadline) && (!a.at.After(now) || !a.at.After(soon) && due > 0):
+			due++
 			h.renewing = true
 			k.set(a, h.next())
 			k.due = append(k.due, h)
@@ -162,7 +187,8 @@ func (k *keeper) tick() {
 		break
 	}
 	k.arm()
-	for k.workers < renewWorkers && k.workers*renewBatch < len(k.due) {
+	// However many workers there are: each of them may be hanging.
+	for n := len(k.due); n > 0 && k.workers < renewWorkers; n -= renewBatch {
 		k.workers++
 		go k.work()
 	}
@@ -176,7 +202,7 @@ func (k *keeper) tick() {
 // lose marks h as lost. The caller has the mutex, and calls announce without it.
 func (k *keeper) lose(h *hold, cause error) {
 	h.lost = &LostError{Fence: h.fence, Cause: cause}
-	k.forget(h)
+	k.unset(&h.alarm)
 }
 
 // announce ends the contexts of lost holds. It is called without the mutex,
@@ -184,7 +210,7 @@ func (k *keeper) lose(h *hold, cause error) {
 func (k *keeper) announce(lost []*hold) {
 	for _, h := range lost {
 		k.mu.Lock()
-		leases, stopRaise := slices.Clone(h.leases), h.stopRaise
+		leases, stopRaise, fence := slices.Clone(h.leases), h.stopRaise, h.fence
 		k.mu.Unlock()
 		if stopRaise != nil {
 			stopRaise(h.lost)
@@ -192,44 +218,49 @@ func (k *keeper) announce(lost []*hold) {
 		for _, s := range leases {
 			s.lose(h.lost)
 		}
-		k.observer.Observe(guard.Event{Kind: guard.EventLost, Fence: h.fence, Err: h.lost})
+		k.observer.Observe(guard.Event{Kind: guard.EventLost, Fence: fence, Err: h.lost})
 	}
 }
 
 // work renews what is due until nothing is.
 func (k *keeper) work() {
 	for {
-		k.mu.Lock()
-		n := min(renewBatch, len(k.due))
-		if n == 0 {
-			k.workers--
-			k.mu.Unlock()
+		batch, requests, limit := k.batch()
+		if len(batch) == 0 {
 			return
 		}
-		batch := slices.Clone(k.due[:n])
-		k.due = slices.Delete(k.due, 0, n)
-		// Until the first deadline of the batch: a call that has not come back by
-		// then cannot save that lease, and the others get another try.
-		until := batch[0].deadline
-		requests := make([]Request, n)
-		for i, h := range batch {
-			requests[i] = h.request
-			if h.deadline.Before(until) {
-				until = h.deadline
-			}
-		}
-		k.mu.Unlock()
-
 		sent := time.Now()
-		errs := k.renew(requests, until)
-		k.settle(batch, errs, sent)
+		k.settle(batch, k.renew(requests, limit), sent)
 	}
 }
 
-// renew sends the requests and returns their outcomes, by until at the latest.
-func (k *keeper) renew(requests []Request, until time.Time) []error {
+// batch takes what one call renews. limit ends the call while there is time for
+// another one: a call that hangs must not be the last of its leases.
+func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	limit = k.every
+	for len(k.due) > 0 && len(batch) < renewBatch {
+		h := k.due[0]
+		k.due = k.due[1:]
+		left := time.Until(h.deadline)
+		if h.index < 0 || left <= 0 { // released or lost meanwhile
+			continue
+		}
+		batch, requests = append(batch, h), append(requests, h.request)
+		limit = min(limit, max(left/2, time.Millisecond))
+	}
+	if len(batch) == 0 {
+		k.due = nil
+		k.workers--
+	}
+	return batch, requests, limit
+}
+
+// renew sends the requests and returns their outcomes, within limit.
+func (k *keeper) renew(requests []Request, limit time.Duration) []error {
 	var outcome []error
-	err := k.attempt(context.Background(), time.Until(until), errDeadline, func(ctx context.Context) error {
+	err := k.attempt(context.Background(), limit, errRenewalHangs, func(ctx context.Context) error {
 		outcome = k.send(ctx, requests)
 		return nil
 	}, nil)
@@ -268,9 +299,11 @@ func (k *keeper) settle(batch []*hold, errs []error, sent time.Time) {
 			continue
 		case h.renewAt.IsZero():
 		case errs[i] == nil:
+			h.failure = nil
 			h.renewAt = sent.Add(k.every)
 			h.prolong(sent)
 		default:
+			h.failure = errs[i]
 			h.renewAt = time.Now().Add(max(time.Millisecond, min(k.every, time.Until(h.deadline))/4))
 		}
 		k.set(&h.alarm, h.next())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -15,6 +16,7 @@ import (
 type Lease struct {
 	locker *Locker
 	holds  []*hold
+	scope  *scope
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	gone   chan struct{}
@@ -22,21 +24,31 @@ type Lease struct {
 	// Guarded by the keeper's mutex.
 	lost     error
 	released bool
+	orphaned bool        // the context it was acquired with has ended
+	unparent func() bool // stops listening for that
+}
+
+// A scope is what the context of a lease carries for re-entry.
+type scope struct {
+	holds []*hold         // of the lease, then those of the leases around it
+	root  context.Context // the one that the outermost lease was acquired with
 }
 
 // lease makes a lease over holds, which it counts.
 func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
 	s := &Lease{locker: l, holds: holds, gone: make(chan struct{})}
 	fences := make([]guard.Fence, len(holds))
-	outer, _ := ctx.Value(l).([]*hold)
-	carried := slices.Concat(holds, outer) // the inner one is found first
+	s.scope = &scope{holds: holds, root: ctx}
+	if outer, ok := ctx.Value(l).(*scope); ok {
+		s.scope.holds, s.scope.root = slices.Concat(holds, outer.holds), outer.root
+	}
 	for i, h := range holds {
 		fences[i] = h.fence
 	}
-	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, carried), fences...))
+	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, s.scope), fences...))
 
 	// From here on a loss reaches the lease; what happened before is found here.
-	err := l.keeper.join(s)
+	err := l.keeper.join(ctx, s)
 	switch {
 	case err != nil:
 	case ctx.Err() != nil:
@@ -95,10 +107,14 @@ func (s *Lease) Deadline() time.Time {
 }
 
 // Release ends the lease and, with the last lease of a hold, frees the lock. It
-// works on a dead context and takes 5s at most. It returns nil, a *LostError if
-// the lease was lost before, or ErrUnknown if the back end did not answer: the
+// works on a dead context and takes about 5s at most. It returns nil, a *LostError
+// if the lease was lost before, or ErrUnknown if the back end did not answer: the
 // lock then ends with its TTL. A second call returns ErrReleased.
 func (s *Lease) Release(ctx context.Context) error {
+	return s.release(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout))
+}
+
+func (s *Lease) release(ctx context.Context, end time.Time) error {
 	k := s.locker.keeper
 	k.mu.Lock()
 	if s.released {
@@ -108,20 +124,24 @@ func (s *Lease) Release(ctx context.Context) error {
 	s.released = true
 	k.mu.Unlock()
 	s.cancel(ErrReleased)
-
-	ctx = context.WithoutCancel(ctx)
-	var errs []error
-	for _, h := range slices.Backward(s.holds) {
-		errs = append(errs, s.locker.release(ctx, h, k.leave(h, s)))
+	if len(s.holds) == 1 {
+		return s.locker.release(ctx, s.holds[0], s, end)
 	}
+	errs := make([]error, len(s.holds))
+	var all sync.WaitGroup // together, so that one that hangs does not take the others' time
+	for i, h := range s.holds {
+		all.Go(func() { errs[i] = s.locker.release(ctx, h, s, end) })
+	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 
-// release frees the lock of h if this was its last lease.
-func (l *Locker) release(ctx context.Context, h *hold, last bool) error {
+// release takes s out of h and frees the lock if it was the last lease.
+func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) error {
+	last := l.keeper.leave(h, s)
 	var err error
 	if last {
-		err = l.keeper.attempt(ctx, releaseTimeout, errNoAnswer, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
+		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
 	}
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline
@@ -160,7 +180,7 @@ func (s *Lease) lose(err error) {
 	}
 	k.mu.Unlock()
 	if first {
+		s.cancel(err) // first: who hears of the loss finds the context ended
 		close(s.gone)
-		s.cancel(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -32,7 +33,7 @@ type Locker struct {
 // New returns a locker on b. It does not talk to the back end. The error names
 // the option that makes no sense.
 func New(b Backend, opts ...Option) (*Locker, error) {
-	if b == nil {
+	if isNil(b) {
 		return nil, errors.New("lock: the back end is nil")
 	}
 	c, err := newConfig(opts)
@@ -66,7 +67,8 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (*Lease, error
 
 // AcquireAll acquires the locks of all resources, or none: one lease over them,
 // whose context carries a fence for each. It takes them in sorted order, so that
-// two calls never wait for each other crosswise.
+// two calls never wait for each other crosswise; a call under a lease of one of
+// them may.
 func (l *Locker) AcquireAll(ctx context.Context, resources ...string) (*Lease, error) {
 	if len(resources) == 0 {
 		return nil, errors.New("lock: acquire all: no resources")
@@ -102,12 +104,8 @@ func (l *Locker) Close() error {
 		close(l.closing)
 	}
 	l.mu.Unlock()
-	var errs []error
-	for _, s := range l.keeper.leases() {
-		if err := s.Release(context.Background()); !errors.Is(err, ErrReleased) {
-			errs = append(errs, err)
-		}
-	}
+	end := time.Now().Add(releaseTimeout)
+	errs := l.releaseAll(end)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -115,10 +113,31 @@ func (l *Locker) Close() error {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(releaseTimeout):
+	case <-time.After(time.Until(end)):
 		errs = append(errs, fmt.Errorf("lock: close: calls to the back end are still running after %v: %w", releaseTimeout, ErrUnknown))
 	}
 	return errors.Join(errs...)
+}
+
+// releaseAll releases every lease, several at a time.
+func (l *Locker) releaseAll(end time.Time) []error {
+	var (
+		leases = l.keeper.leases()
+		errs   = make([]error, len(leases))
+		next   atomic.Int64
+		all    sync.WaitGroup
+	)
+	for range min(16, len(leases)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(leases); i = int(next.Add(1)) - 1 {
+				if err := leases[i].release(context.Background(), end); !errors.Is(err, ErrReleased) {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errs
 }
 
 // begin admits one call, which ends with l.running.Done, or says why not.

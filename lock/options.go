@@ -1,8 +1,10 @@
 package lock
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -27,6 +29,7 @@ type config struct {
 	fair       bool
 	guards     []guard.Guard
 	sequencer  sequencer.Sequencer
+	sequenced  bool
 	observer   guard.Observer
 }
 
@@ -37,7 +40,8 @@ type Option func(*config)
 // crashed holder. Defaults to 30s, from [MinTTL] to [MaxTTL].
 func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl = d } }
 
-// WithRenewEvery sets the time between renewals. Defaults to a third of the TTL.
+// WithRenewEvery sets the time between renewals, 1ms at least. Defaults to a third
+// of the TTL.
 func WithRenewEvery(d time.Duration) Option { return func(c *config) { c.renewEvery = d } }
 
 // WithoutRenewal lets every lease end after one TTL.
@@ -68,7 +72,9 @@ func WithGuards(guards ...guard.Guard) Option {
 // WithSequencer takes the tokens from s instead of from the back end, for locks
 // that have none of their own. The lock is checked again after the token was
 // drawn, so that the order of tokens is the order of holders.
-func WithSequencer(s sequencer.Sequencer) Option { return func(c *config) { c.sequencer = s } }
+func WithSequencer(s sequencer.Sequencer) Option {
+	return func(c *config) { c.sequencer, c.sequenced = s, true }
+}
 
 // WithFair serves waiters first come, first served, also across processes. It
 // needs a back end that implements [FairBackend].
@@ -92,7 +98,10 @@ func newConfig(opts []Option) (*config, error) {
 	if c.renewEvery == 0 {
 		c.renewEvery = c.ttl / 3
 	}
-	if c.renewEvery < 0 || c.renewEvery >= c.ttl-margin(c.ttl) {
+	if c.renewEvery < time.Millisecond {
+		return nil, fmt.Errorf("lock: renewing every %v would do nothing else; 1ms is the least", c.renewEvery)
+	}
+	if c.renewEvery >= c.ttl-margin(c.ttl) {
 		return nil, fmt.Errorf("lock: renewing every %v cannot keep a lease with a TTL of %v alive; renew more often or lengthen the TTL", c.renewEvery, c.ttl)
 	}
 	if c.maxHold < 0 {
@@ -102,9 +111,12 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, fmt.Errorf("lock: retry wait %v is not positive", c.retryWait)
 	}
 	for i, g := range c.guards {
-		if g == nil {
+		if isNil(g) {
 			return nil, fmt.Errorf("lock: guard %d is nil", i)
 		}
+	}
+	if c.sequenced && isNil(c.sequencer) {
+		return nil, errors.New("lock: the sequencer is nil")
 	}
 	if c.holder == "" {
 		host, _ := os.Hostname()
@@ -115,6 +127,16 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	return c, nil
+}
+
+// isNil also finds the nil pointer that somebody's constructor returned with an
+// error.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // margin is the part of the TTL that a holder does not count on: the clocks of

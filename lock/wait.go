@@ -18,6 +18,7 @@ type waiter struct {
 	begun    time.Time
 	id       string // nonce of the next attempt
 	refusals int
+	refused  error // the last one
 	watching bool
 	wake     <-chan struct{}
 	unwatch  func()
@@ -44,6 +45,7 @@ func (w *waiter) granted(h *hold) {
 // the error of the last one.
 func (w *waiter) wait(ctx context.Context, refused error) error {
 	w.refusals++
+	w.refused = refused
 	if w.locker.maxRetries >= 0 && w.refusals > w.locker.maxRetries {
 		return fmt.Errorf("gave up after %d attempts: %w", w.refusals, refused)
 	}
@@ -60,8 +62,17 @@ func (w *waiter) wait(ctx context.Context, refused error) error {
 	case <-w.locker.closing:
 		return fmt.Errorf("%w while waiting: %w", ErrClosed, refused)
 	case <-ctx.Done():
-		return fmt.Errorf("%w after waiting %v: %w", ended(ctx), time.Since(w.begun).Round(time.Millisecond), refused)
+		return w.explain(ctx, ended(ctx))
 	}
+}
+
+// explain adds to the error of an attempt that was cut short by the end of ctx who
+// had the lock until then.
+func (w *waiter) explain(ctx context.Context, err error) error {
+	if ctx.Err() == nil || w.refused == nil {
+		return err
+	}
+	return fmt.Errorf("%w after waiting %v: %w", err, time.Since(w.begun).Round(time.Millisecond), w.refused)
 }
 
 // watch begins to listen for releases. again is true the first time: the lock may
@@ -73,7 +84,7 @@ func (w *waiter) watch(ctx context.Context) (again bool, err error) {
 	}
 	wake, unwatch, err := b.Watch(ctx, w.resource)
 	if err != nil {
-		return false, fmt.Errorf("watch: %w", err)
+		return false, w.explain(ctx, fmt.Errorf("watch: %w", err))
 	}
 	w.watching, w.wake, w.unwatch = true, wake, unwatch
 	return true, nil
@@ -91,16 +102,21 @@ func (w *waiter) pause(refused error) time.Duration {
 	if !w.watching {
 		return min(d, held.Remaining+time.Millisecond)
 	}
-	d = max(d, held.Remaining)
-	if w.locker.fair { // or the queue would take us for dead
+	d = max(d, min(held.Remaining, w.locker.ttl)) // a clock that was set can make it hours
+	if w.locker.fair {                            // or the queue would take us for dead
 		d = min(d, w.locker.patience()/2)
 	}
 	return d
 }
 
-func (w *waiter) stop() {
+// stop ends the watch, and leaves the queue of a fair lock that was not granted.
+func (w *waiter) stop(err error) {
 	if w.watching {
 		w.unwatch()
+	}
+	if err != nil && w.locker.fair && w.id != "" {
+		r := Request{Resource: w.resource, Nonce: w.id}
+		w.locker.detach(func(ctx context.Context) { _ = w.locker.backend.(FairBackend).Withdraw(ctx, r) })
 	}
 }
 

@@ -28,9 +28,12 @@ type rig struct {
 	ids      []string
 }
 
-func newRig(b *testing.B, resources int) *rig {
+func newRig(b *testing.B, resources int, commit string) *rig {
 	b.Helper()
-	pool := newPool(b, servertest.Postgres(b), func(c *pgxpool.Config) { c.MaxConns = clients + 2 })
+	pool := newPool(b, servertest.Postgres(b), func(c *pgxpool.Config) {
+		c.MaxConns = clients + 2
+		c.ConnConfig.RuntimeParams["synchronous_commit"] = commit
+	})
 	install(b, pool)
 	r := &rig{pool: pool, guard: newGuard(b, pool)}
 	for i := range clients {
@@ -85,14 +88,23 @@ func compare(b *testing.B, r *rig, guarded, unguarded func(ctx context.Context, 
 
 const sell = "update item set stock = stock + 1 where id = $1"
 
-func benchmarkInTx(b *testing.B, resources int) {
-	r := newRig(b, resources)
-	update := func(ctx context.Context, id string) func(pgx.Tx) error {
-		return func(tx pgx.Tx) error { _, err := tx.Exec(ctx, sell, id); return err }
+// eachCommit runs a benchmark with commits that wait for the disk, as they should,
+// and with commits that do not, where the guard's own work weighs most.
+func eachCommit(b *testing.B, resources int, run func(b *testing.B, r *rig)) {
+	for name, commit := range map[string]string{"durable": "on", "async": "off"} {
+		b.Run(name, func(b *testing.B) { run(b, newRig(b, resources, commit)) })
 	}
-	compare(b, r,
-		func(ctx context.Context, id string) error { return r.guard.InTx(ctx, update(ctx, id)) },
-		func(ctx context.Context, id string) error { return pgx.BeginFunc(ctx, r.pool, update(ctx, id)) })
+}
+
+func benchmarkInTx(b *testing.B, resources int) {
+	eachCommit(b, resources, func(b *testing.B, r *rig) {
+		update := func(ctx context.Context, id string) func(pgx.Tx) error {
+			return func(tx pgx.Tx) error { _, err := tx.Exec(ctx, sell, id); return err }
+		}
+		compare(b, r,
+			func(ctx context.Context, id string) error { return r.guard.InTx(ctx, update(ctx, id)) },
+			func(ctx context.Context, id string) error { return pgx.BeginFunc(ctx, r.pool, update(ctx, id)) })
+	})
 }
 
 func BenchmarkInTxOwnResources(b *testing.B) { benchmarkInTx(b, clients) }
@@ -100,15 +112,16 @@ func BenchmarkInTxOwnResources(b *testing.B) { benchmarkInTx(b, clients) }
 func BenchmarkInTxHotResource(b *testing.B) { benchmarkInTx(b, 1) }
 
 func BenchmarkExec(b *testing.B) {
-	r := newRig(b, clients)
-	compare(b, r,
-		func(ctx context.Context, id string) error { _, err := r.guard.Exec(ctx, sell, id); return err },
-		func(ctx context.Context, id string) error { _, err := r.pool.Exec(ctx, sell, id); return err })
+	eachCommit(b, clients, func(b *testing.B, r *rig) {
+		compare(b, r,
+			func(ctx context.Context, id string) error { _, err := r.guard.Exec(ctx, sell, id); return err },
+			func(ctx context.Context, id string) error { _, err := r.pool.Exec(ctx, sell, id); return err })
+	})
 }
 
 // BenchmarkAllocations is one client, for the allocations of each call.
 func BenchmarkAllocations(b *testing.B) {
-	r := newRig(b, clients)
+	r := newRig(b, clients, "off")
 	ctx, id := r.contexts[0], r.ids[0]
 	update := func(tx pgx.Tx) error { _, err := tx.Exec(ctx, sell, id); return err }
 	for name, do := range map[string]func() error{
@@ -132,7 +145,7 @@ func BenchmarkAllocations(b *testing.B) {
 // of 12 ms of the earlier holder. The target is the longest of one of them and
 // 50 ms, and no multixact.
 func BenchmarkRaiseBehindStaleTransactions(b *testing.B) {
-	r := newRig(b, 1)
+	r := newRig(b, 1, "on")
 	multixacts := func() (n int64) {
 		require.NoError(b, r.pool.QueryRow(b.Context(), "select next_multixact_id::text::bigint from pg_control_checkpoint()").Scan(&n))
 		return n

@@ -307,6 +307,33 @@ func TestS35_SeveralFencesInAnyOrderDoNotDeadlock(t *testing.T) {
 	require.Positive(t, committed.Load())
 }
 
+// Whatever the order in which the fences are given, the gates are taken in one
+// order. Otherwise two transactions and two raises can wait in a circle, until the
+// server has looked for a deadlock and let someone jump the queue.
+func TestS35_GatesAreTakenInOneOrder(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	_, a := db.raised("a", 1, "A")
+	_, b := db.raised("b", 1, "A")
+	if one[bool](db, "select hashtextextended('a', 5070437) > hashtextextended('b', 5070437)") {
+		a, b = b, a
+	}
+	for _, order := range [][]guard.Fence{{a, b}, {b, a}} {
+		raiser, err := db.pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = raiser.Exec(t.Context(), "select fencing.raise($1, $2, $3)", b.Resource, int64(b.Token), b.Nonce)
+		require.NoError(t, err)
+		tx, err := db.pool.Begin(t.Context())
+		require.NoError(t, err)
+		entered := background(t, func() error { return pgguard.Enter(t.Context(), tx, order...) })
+		db.awaitBlocked(b.Resource)
+		require.Equal(t, 1, one[int](db, "select count(*)"+gateLocks+" and l.granted", a.Resource))
+		require.NoError(t, raiser.Commit(t.Context()))
+		require.NoError(t, entered())
+		require.NoError(t, tx.Commit(t.Context()))
+	}
+}
+
 func TestS35_SeveralFencesAreAllOrNothing(t *testing.T) {
 	eachMode(t, func(t *testing.T, db *database) {
 		r, s := unique("r"), unique("s")

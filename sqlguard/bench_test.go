@@ -19,7 +19,8 @@ func BenchmarkSingleUpdate(b *testing.B) {
 		wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect))
 		update := func(ctx context.Context, tx interface {
 			ExecContext(context.Context, string, ...any) (sql.Result, error)
-		}) error {
+		},
+		) error {
 			_, err := tx.ExecContext(ctx, "update item set stock = stock + 1 where id = 'a'")
 			return err
 		}

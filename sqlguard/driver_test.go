@@ -187,7 +187,7 @@ func TestWrapWorksWithOldDriversAndWithThoseThatSkip(t *testing.T) {
 // connection.
 func TestWrapRetriesABadConnectionOnce(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"BEGIN", "SELECT token", "update item"} {
+	for _, at := range []string{"BEGIN", "UPDATE fencing", "update item"} {
 		var failed atomic.Bool
 		db, wrapped, f := newFaulty(t, func(f *faulty) {
 			f.fault = func(query string) error {
@@ -279,24 +279,27 @@ func TestWrapDoesNotCommitOnADeadContext(t *testing.T) {
 	db, wrapped, _ := newFaulty(t, func(f *faulty) {})
 	ctx, _ := db.raised("r", 1, "A")
 
-	// Between the statement and the commit.
-	dying := &faulty{dsnConnector: db.connector.(dsnConnector)}
-	dying.fault = func(query string) error {
-		if strings.HasPrefix(query, "update item") {
-			cancel(cause)
+	// Between the statement and the commit, which an old driver sends without a
+	// look at the context.
+	for _, old := range []bool{false, true} {
+		dying := &faulty{dsnConnector: db.connector.(dsnConnector), old: old}
+		dying.fault = func(query string) error {
+			if strings.HasPrefix(query, "update item") {
+				cancel(cause)
+			}
+			return nil
 		}
-		return nil
+		pool := db.openDB(sqlguard.Wrap(dying, db.dialect))
+		dead, c := context.WithCancelCause(ctx)
+		cancel = c
+		_, err := pool.ExecContext(dead, "update item set stock = 1")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cause)
+		require.Zero(t, db.stock("a"))
 	}
-	pool := db.openDB(sqlguard.Wrap(dying, db.dialect))
-	dead, c := context.WithCancelCause(ctx)
-	cancel = c
-	_, err := pool.ExecContext(dead, "update item set stock = 1")
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, cause)
-	require.Zero(t, db.stock("a"))
 
 	// While rows are open.
-	dead, c = context.WithCancelCause(ctx)
+	dead, c := context.WithCancelCause(ctx)
 	rows, err := wrapped.QueryContext(dead, "update item set stock = 1 returning id")
 	require.NoError(t, err)
 	require.True(t, rows.Next())

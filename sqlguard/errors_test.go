@@ -71,12 +71,15 @@ func TestRetryable(t *testing.T) {
 	for _, err := range []error{
 		&pgconn.PgError{Code: "40001"}, &pqError{Code: "40P01"},
 		&mysql.MySQLError{Number: 1213}, fmt.Errorf("x: %w", &mysql.MySQLError{Number: 1205}), &mysql.MySQLError{Number: 1020},
-		cgoError{5, 5}, cgoError{5, 517}, cgoError{6, 262},
+		cgoError{5, 5},
+		cgoError{5, 517},
+		cgoError{6, 262},
 	} {
 		require.True(t, sqlguard.Retryable(err), "%v", err)
 	}
 	for _, err := range []error{
-		nil, errors.New("x"), &pgconn.PgError{Code: "23505"}, &mysql.MySQLError{Number: 1062}, cgoError{19, 2067},
+		nil, errors.New("x"), &pgconn.PgError{Code: "23505"}, &mysql.MySQLError{Number: 1062},
+		cgoError{19, 2067},
 		&guard.StaleError{}, fmt.Errorf("%w: %w", guard.ErrCommitUnknown, &mysql.MySQLError{Number: 1213}), guard.ErrBlocked,
 		struct{ error }{errors.New("Error 1213 in a text")},
 	} {

@@ -9,8 +9,8 @@ import (
 )
 
 // rows are those of a query. With a transaction of their own they commit it when
-// they have been read to the end, so that its failure is an error of the rows, or
-// else when they are closed.
+// they are closed, as database/sql does at their end; it makes the error of that
+// one of Rows.Err.
 type rows struct {
 	driver.Rows
 	ctx    context.Context // what Close has to know: a dead one must not commit
@@ -22,18 +22,10 @@ type rows struct {
 
 func (r *rows) Next(dest []driver.Value) error {
 	err := r.Rows.Next(dest)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, io.EOF):
-		return r.fail(err)
-	case r.tx == nil || r.HasNextResultSet():
-		return io.EOF
-	}
-	if err := r.Close(); err != nil {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return io.EOF
+	return r.fail(err)
 }
 
 // Close ends what the rows have open. A second call returns what the first did.
@@ -76,18 +68,10 @@ func (r *rows) NextResultSet() error {
 		return io.EOF
 	}
 	err := next.NextResultSet()
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, io.EOF):
-		return r.fail(err)
-	case r.tx == nil:
-		return io.EOF
-	}
-	if err := r.Close(); err != nil {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return io.EOF
+	return r.fail(err)
 }
 
 // The methods below answer as database/sql does where a driver leaves them out.

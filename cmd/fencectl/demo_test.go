@@ -146,7 +146,8 @@ func TestTheBuiltBinaryNeedsNothing(t *testing.T) {
 	requireGone(t, tmp, "TMPDIR="+tmp)
 }
 
-func TestDemoWithoutServersOfTheUser(t *testing.T) {
+// S1 is act 2, S2 is act 3, S13 is act 4.
+func TestS1_S2_S13_DemoWithoutServersOfTheUser(t *testing.T) {
 	t.Parallel()
 	servertest.Postgres(t)
 	tmp := newTempDir(t)

@@ -60,7 +60,7 @@ func (r *Redis) Replica() *Replica {
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(r, err)
 	client := replica.Client()
-	require.NoError(r, client.SlaveOf(r.Context(), host, port).Err())
+	require.NoError(r, client.ReplicaOf(r.Context(), host, port).Err())
 	require.Eventually(r, func() bool { return says(client, "master_link_status:up") }, callBound, 5*time.Millisecond, "the replica follows")
 	return &Replica{replica, cut}
 }
@@ -86,7 +86,7 @@ func (r *Replica) CutLink() {
 func (r *Replica) Promote() {
 	r.Helper()
 	client := r.Client()
-	require.NoError(r, client.SlaveOf(r.Context(), "NO", "ONE").Err())
+	require.NoError(r, client.ReplicaOf(r.Context(), "NO", "ONE").Err())
 	require.Eventually(r, func() bool { return says(client, "role:master") }, callBound, 5*time.Millisecond)
 }
 

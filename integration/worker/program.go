@@ -112,6 +112,9 @@ func (p *program) connect(ctx context.Context) error {
 		return err
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = p.Name
+	// By default only connections that were idle for a second are checked; a server
+	// that restarts faster would fail the append instead of what is tested.
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
 	if p.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}

@@ -53,8 +53,11 @@ func (s Scheme) Lock(resource string) string { return s.key("lock", resource) + 
 // other resources of its shard.
 func (s Scheme) Counter(resource string) string { return s.key("fence", resource) }
 
-// Released returns the key that says for a short time who released resource last.
-func (s Scheme) Released(resource string) string { return s.key("released", resource) + ":" + resource }
+// Released returns the key that says for a short time that the acquisition of
+// nonce, or the member of that name, has released resource.
+func (s Scheme) Released(resource, nonce string) string {
+	return s.key("released", resource) + ":" + nonce
+}
 
 func (s Scheme) key(kind, resource string) string {
 	return s.Prefix + ":" + kind + ":{" + strconv.Itoa(s.shard(resource)) + "}"

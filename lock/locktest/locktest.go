@@ -13,8 +13,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,7 +226,7 @@ func prefixes(t *testing.T, b lock.Backend) {
 func neverHeld(t *testing.T, b lock.Backend) {
 	r := request(name(), long)
 	require.ErrorIs(t, b.Release(t.Context(), r), lock.ErrLost)
-	take(t, b, r)
+	take(t, b, request(r.Resource, long))
 }
 
 func oddNames(t *testing.T, b lock.Backend) {
@@ -255,8 +257,8 @@ func independent(t *testing.T, b lock.Backend) {
 func manyContenders(t *testing.T, b lock.Backend) {
 	resource := name()
 	var (
+		inside atomic.Int32
 		mu     sync.Mutex
-		inside int
 		tokens []guard.Token
 		wg     sync.WaitGroup
 	)
@@ -268,20 +270,21 @@ func manyContenders(t *testing.T, b lock.Backend) {
 				r := request(resource, long)
 				token, err := b.Acquire(ctx, r)
 				if errors.Is(err, lock.ErrHeld) {
+					runtime.Gosched()
 					continue
 				}
 				if err != nil {
 					t.Errorf("acquire: %v", err)
 					return
 				}
-				mu.Lock()
-				inside++
-				if inside != 1 {
-					t.Errorf("%d holders at once", inside)
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d holders at once", n)
 				}
+				mu.Lock()
 				tokens = append(tokens, token)
-				inside--
 				mu.Unlock()
+				runtime.Gosched()
+				inside.Add(-1)
 				if err := b.Release(ctx, r); err != nil {
 					t.Errorf("release: %v", err)
 				}

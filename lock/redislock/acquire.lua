@@ -1,20 +1,30 @@
 -- Takes the lock, or says who has it; follows counter.lua.
--- KEYS: lock, counter. ARGV: nonce, holder, TTL in ms, after, greatest jump,
--- 'shared' if another library may keep a string under the lock's key.
+-- KEYS: lock, counter, mark of the nonce. ARGV: nonce, holder, TTL in ms, after,
+-- greatest jump, 'shared' if another library may keep something under the lock's
+-- key.
 -- Returns {1, token}, {0, holder, remaining ms} or {-1, counter} for a jump.
 
+local function refuse(holder)
+  -- A replica would answer too, from what it knows; a write makes it say what it is.
+  redis.call('DEL', KEYS[3])
+  return {0, holder, redis.call('PTTL', KEYS[1])}
+end
+
 local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder')
-if held.err then
-  if ARGV[6] == 'shared' and string.find(held.err, 'WRONGTYPE', 1, true) then
-    return {0, 'a user of another library', redis.call('PTTL', KEYS[1])}
+if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
+  if ARGV[6] == 'shared' then
+    return refuse('a user of another library')
   end
-  return held
+  return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
 if held[1] and held[1] ~= ARGV[1] then
-  return {0, held[3], redis.call('PTTL', KEYS[1])}
+  return refuse(held[3])
 end
 
 local token = held[2]
+if not token and redis.call('EXISTS', KEYS[3]) == 1 then
+  return redis.error_reply('ERR this acquisition was released before it arrived')
+end
 if not token or not greater(token, ARGV[4]) then
   -- What can fail comes before the first write to the lock: scripts do not roll
   -- back.

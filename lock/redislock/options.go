@@ -16,8 +16,14 @@ type config struct {
 	scheme  rediskeys.Scheme
 	names   func(resource string) (lock, counter string) // instead of the scheme
 	maxJump guard.Token
-	mode    string // "shared" if another library uses the lock keys too
+	mode    string
 }
+
+// Whose the keys of the locks are.
+const (
+	own    = "own"
+	shared = "shared" // with another library
+)
 
 // An Option configures a [Backend].
 type Option func(*config)
@@ -38,15 +44,16 @@ func WithMaxJump(d guard.Token) Option { return func(c *config) { c.maxJump = d 
 
 // WithKeys keeps the lock of a resource under a key of your choice, so that it
 // excludes the locks of another library during a migration: one that sets a string
-// with NX under that key, such as redsync or bsm/redislock. A string found there
-// counts as a lock that is held. In Cluster both keys need one hash tag, and the
-// lock key too: a third key is made from it by appending ":released".
+// with NX under that key, as redsync does. Whatever is found there and is no lock
+// of ours counts as held. (bsm/redislock excludes ours too, but reports it as a
+// WRONGTYPE error and not as a lock that is held.) The two keys of a resource
+// differ, and in Cluster they need one hash tag.
 func WithKeys(names func(resource string) (lock, counter string)) Option {
-	return func(c *config) { c.names, c.mode = names, "shared" }
+	return func(c *config) { c.names, c.mode = names, shared }
 }
 
 func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
-	c := config{scheme: rediskeys.Default(), maxJump: sequencer.DefaultMaxJump, mode: "own"}
+	c := config{scheme: rediskeys.Default(), maxJump: sequencer.DefaultMaxJump, mode: own}
 	if isNil(rdb) {
 		return c, errors.New("redislock: the Redis client is nil")
 	}
@@ -59,13 +66,25 @@ func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
 	if c.maxJump <= 0 {
 		return c, fmt.Errorf("redislock: greatest jump %d is not positive", c.maxJump)
 	}
-	if _, cluster := rdb.(*redis.ClusterClient); cluster && c.names != nil {
-		k := c.keys("example")
-		if tag := hashTag(k.lock); tag == "" || tag != hashTag(k.counter) {
-			return c, fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.lock, k.counter)
-		}
+	if c.mode == shared {
+		return c, c.checkNames(rdb)
 	}
 	return c, nil
+}
+
+func (c config) checkNames(rdb redis.UniversalClient) error {
+	if c.names == nil {
+		return errors.New("redislock: WithKeys: the function is nil")
+	}
+	k := c.keys("example", "")
+	if k.lock == "" || k.lock == k.counter {
+		return fmt.Errorf("redislock: WithKeys: the lock key %q and the counter key %q must be two keys", k.lock, k.counter)
+	}
+	tag := hashTag(k.lock)
+	if _, cluster := rdb.(*redis.ClusterClient); cluster && (tag == "" || tag != hashTag(k.counter)) {
+		return fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.lock, k.counter)
+	}
+	return nil
 }
 
 // isNil also finds the nil pointer of one of go-redis' own clients.
@@ -83,19 +102,21 @@ func isNil(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// keys are the names of everything that Redis keeps of one resource.
+// keys are the names of what Redis keeps for one member of one lock.
 type keys struct {
 	lock    string
 	counter string
-	mark    string // who released last, for a short time
+	mark    string // that the member has released, for a short time
 }
 
-func (c config) keys(resource string) keys {
-	if c.names != nil {
-		lock, counter := c.names(resource)
-		return keys{lock: lock, counter: counter, mark: lock + ":released"}
+func (c config) keys(resource, member string) keys {
+	if c.mode == own {
+		return keys{lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member)}
 	}
-	return keys{lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource)}
+	lock, counter := c.names(resource)
+	// Beside the counter, whose name the caller has chosen for us alone; beside the
+	// lock it could be the lock of another resource.
+	return keys{lock: lock, counter: counter, mark: counter + ":released:" + member}
 }
 
 // hashTag is the part of a key that decides its slot, "" if that is the whole key.

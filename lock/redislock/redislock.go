@@ -14,6 +14,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,9 +48,8 @@ const markLife = 10 * time.Second
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
 // [lock.Joiner], [lock.Inspector] and [lock.BatchRenewer] too.
 type Backend struct {
-	rdb     redis.UniversalClient
-	bounded bool
-	config  config
+	rdb    redis.UniversalClient
+	config config
 }
 
 // New returns a back end on rdb. It does not talk to the server, and never closes
@@ -59,51 +59,48 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, bounded := bound(rdb)
-	return &Backend{rdb: rdb, bounded: bounded, config: c}, nil
+	return &Backend{rdb: rdb, config: c}, nil
 }
 
-// bound returns the client with context deadlines that reach the network, if it
-// has them or if they can be had without changing the caller's: WithTimeout makes
-// a client with options of its own on the same connections. A cancellation waits
-// for the client's read timeout when the server hangs.
-func bound(rdb redis.UniversalClient) (redis.UniversalClient, bool) {
-	switch c := rdb.(type) {
+// Bounded implements [lock.Bounded]. While nothing answers, a call ends with its
+// context where go-redis looks at that (dialling, waiting for a connection), and
+// with the client's read timeout, 3s by default, where it does not; with the
+// client's option ContextTimeoutEnabled it ends with its context everywhere.
+func (b *Backend) Bounded() bool {
+	var contexts bool
+	var read time.Duration
+	switch c := b.rdb.(type) {
 	case *redis.Client:
-		if o := c.Options(); !o.ContextTimeoutEnabled {
-			own := c.WithTimeout(o.ReadTimeout)
-			own.Options().WriteTimeout = o.WriteTimeout
-			own.Options().ContextTimeoutEnabled = true
-			return own, true
-		}
-		return c, true
+		contexts, read = c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout
 	case *redis.ClusterClient:
-		return c, c.Options().ContextTimeoutEnabled
+		contexts, read = c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout
 	case *redis.Ring:
-		return c, c.Options().ContextTimeoutEnabled
+		contexts, read = c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout
 	}
-	return rdb, false
+	return contexts || read > 0 && read <= 5*time.Second
 }
-
-// Bounded implements [lock.Bounded]. It is true except for a Cluster client or a
-// Ring without ContextTimeoutEnabled, whose calls cost a goroutine each.
-func (b *Backend) Bounded() bool { return b.bounded }
 
 // Acquire implements [lock.Backend]. Beyond the errors named there it returns
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	keys := b.config.keys(r.Resource)
-	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter},
+	if err := validate("acquire", r); err != nil {
+		return 0, err
+	}
+	keys := b.config.keys(r.Resource, r.Nonce)
+	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter, keys.mark},
 		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode).Slice()
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
+	}
+	if len(reply) < 2 {
+		return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
 	granted, _ := reply[0].(int64)
 	text, _ := reply[1].(string)
 	switch granted {
 	case 0:
-		left, _ := reply[2].(int64)
+		left, _ := reply[len(reply)-1].(int64)
 		return 0, &lock.HeldError{Resource: r.Resource, Holder: text, Remaining: max(0, time.Duration(left)*time.Millisecond)}
 	case -1:
 		return 0, fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
@@ -120,28 +117,37 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Jo
 
 // Join implements [lock.Joiner].
 func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
-	keys := b.config.keys(r.Resource)
+	if err := validate("renew", r); err != nil {
+		return err
+	}
+	keys := b.config.keys(r.Resource, member)
 	return b.outcome("renew", r.Resource, keys, renewScript.Run(ctx, b.rdb, []string{keys.lock}, r.Nonce, milliseconds(r.TTL), member))
 }
 
 // RenewAll implements [lock.BatchRenewer] with a pipeline.
 func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error {
+	cmds := b.pipeline(ctx, requests)
+	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
+		if err := renewScript.Load(ctx, b.rdb).Err(); err == nil {
+			cmds = b.pipeline(ctx, requests)
+		}
+	}
+	errs := make([]error, len(requests))
+	for i, r := range requests {
+		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i])
+	}
+	return errs
+}
+
+func (b *Backend) pipeline(ctx context.Context, requests []lock.Request) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(requests))
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, r := range requests {
-			cmds[i] = renewScript.EvalSha(ctx, p, []string{b.config.keys(r.Resource).lock}, r.Nonce, milliseconds(r.TTL), "")
+			cmds[i] = renewScript.EvalSha(ctx, p, []string{b.config.keys(r.Resource, "").lock}, r.Nonce, milliseconds(r.TTL), "")
 		}
 		return nil
 	})
-	errs := make([]error, len(requests))
-	for i, r := range requests {
-		if says(cmds[i].Err(), "NOSCRIPT") {
-			errs[i] = b.Renew(ctx, r)
-			continue
-		}
-		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource), cmds[i])
-	}
-	return errs
+	return cmds
 }
 
 // Release implements [lock.Backend].
@@ -149,14 +155,14 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
-	keys := b.config.keys(r.Resource)
+	keys := b.config.keys(r.Resource, member)
 	return b.outcome("release", r.Resource, keys,
 		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark}, r.Nonce, member, milliseconds(markLife)))
 }
 
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
-	keys := b.config.keys(resource)
+	keys := b.config.keys(resource, "")
 	var fields *redis.SliceCmd
 	var size *redis.IntCmd
 	var left *redis.DurationCmd
@@ -164,10 +170,14 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		fields, size, left = p.HMGet(ctx, keys.lock, "token", "holder"), p.HLen(ctx, keys.lock), p.PTTL(ctx, keys.lock)
 		return nil
 	})
-	if err != nil {
-		return lock.Holding{}, b.failed("inspect", resource, keys, err)
-	}
 	h := lock.Holding{Resource: resource}
+	if says(err, "WRONGTYPE") && b.config.mode == shared {
+		h.Holder, h.Members, h.Remaining = "a user of another library", 1, max(0, left.Val())
+		return h, nil
+	}
+	if err != nil {
+		return h, b.failed("inspect", resource, keys, err)
+	}
 	token, held := fields.Val()[0].(string)
 	if !held {
 		return h, nil
@@ -212,6 +222,20 @@ func (b *Backend) failed(what, resource string, keys keys, err error) error {
 // says reports whether the server's error has text in it. Before Redis 7 the
 // error of a command in a script does not begin with its code.
 func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+// validate refuses what would harm: a TTL that deletes the lock, and a token that
+// makes the counter of the whole shard unusable.
+func validate(what string, r lock.Request) error {
+	switch {
+	case r.Nonce == "":
+		return fmt.Errorf("redislock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
+	case r.TTL < time.Millisecond || r.TTL > 365*24*time.Hour:
+		return fmt.Errorf("redislock: %s %q: TTL %v is not from 1ms to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
+	case r.After < 0:
+		return fmt.Errorf("redislock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
+	}
+	return guard.ValidateResource(r.Resource)
+}
 
 // milliseconds rounds up: PEXPIRE 0 would delete the lock.
 func milliseconds(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

@@ -97,7 +97,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: release compares the nonce", "lock/redislock/release.lua",
-		"held[1] ~= ARGV[1] or not held[2]", "false", "lock/redislock", "TestBackend",
+		"held.err or held[1] ~= ARGV[1] or not held[2]", "false", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: renewal never creates", "lock/redislock/renew.lua",

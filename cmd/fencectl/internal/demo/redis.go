@@ -53,7 +53,7 @@ func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redi
 	s.url, s.prefix = address.Value, prefix
 	keys := rediskeys.Default()
 	keys.Prefix = prefix
-	s.keys = []string{keys.Lock(resource), keys.Counter(resource), keys.Released(resource)}
+	s.keys = []string{keys.Lock(resource), keys.Counter(resource)}
 	if s.own {
 		s.about = fmt.Sprintf("miniredis, in this process at %s", address.Options.Addr)
 	} else {
