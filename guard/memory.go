@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -35,11 +36,15 @@ func (m *Memory) Raise(ctx context.Context, f Fence) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("guard: raise %q token %d: %w", f.Resource, f.Token, context.Cause(ctx))
+		return fmt.Errorf("guard: raise %q token %d: %w", f.Resource, f.Token, ended(ctx))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resource(f.Resource)
+	// What does not change the fence has nothing to wait for, and keeps no write out.
+	if err := r.record.Raise(f); err != nil || r.record.is(f) {
+		return err
+	}
 	r.raises++
 	defer func() { r.raises--; r.signal() }()
 	for r.writes > 0 {
@@ -80,7 +85,7 @@ func (m *Memory) Write(ctx context.Context, resource string, fn func() error) er
 
 func (m *Memory) enter(ctx context.Context, f Fence) (*memoryResource, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("guard: enter %q token %d: %w", f.Resource, f.Token, context.Cause(ctx))
+		return nil, fmt.Errorf("guard: enter %q token %d: %w", f.Resource, f.Token, ended(ctx))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,11 +120,20 @@ func (m *Memory) wait(ctx context.Context, r *memoryResource) error {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
 }
 
 func (r *memoryResource) signal() {
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// ended returns the error of a context, with its cause where that says more.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }

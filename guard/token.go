@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -23,6 +24,9 @@ func (t Token) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int
 // 64-bit integer.
 func (t *Token) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err == nil && strconv.FormatInt(n, 10) != string(text) {
+		err = errors.New("it is spelled in another way") // such as +5 or 007: one token, one text
+	}
 	if err != nil || n < 0 {
 		return fmt.Errorf("guard: token %q is not a decimal integer from 0 to 2^63-1: %w", text, ErrInvalid)
 	}

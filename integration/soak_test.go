@@ -26,9 +26,9 @@ const seedEnv = "FENCING_TEST_SEED"
 // backends at random; then the check.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	length := 20 * time.Second
+	length, limit := 20*time.Second, 2*time.Minute // the limit is for a machine that is too busy to see every fault
 	if testing.Short() {
-		length = 5 * time.Second
+		length, limit = 5*time.Second, 5*time.Second
 	}
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv(seedEnv), strconv.FormatUint(rand.Uint64(), 10)), 10, 64)
 	require.NoError(t, err, seedEnv)
@@ -36,14 +36,14 @@ func TestSoak(t *testing.T) {
 
 	s := newSystem(t, stack.NewRedis(t))
 	s.TB = actor{t}
-	k := &soak{system: s, resources: []string{sku, "inventory:sku-43"}, over: time.After(length), ended: make(chan struct{})}
+	k := &soak{system: s, resources: []string{sku, "inventory:sku-43"}, ended: make(chan struct{})}
 	s.resources(k.resources[1:]...)
 	var actors sync.WaitGroup
 	for i := range 6 {
 		actors.Go(func() { k.work(fmt.Sprintf("w%d", i), rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
 	actors.Go(func() { k.interfere(rand.New(rand.NewPCG(seed, 1000))) })
-	<-k.over
+	k.last(length, limit)
 	close(k.ended)
 	actors.Wait()
 	if t.Failed() {
@@ -52,19 +52,9 @@ func TestSoak(t *testing.T) {
 	last := s.worker("last")
 	s.warmUp(last, k.resources...) // life goes on
 
-	j := s.journal
-	t.Logf("%d appends, %d refused, %d failed, %d unknown; %d repairs; %d pauses, %d kills, %d cuts, %d lost replies, %d FLUSHALLs, %d ended backends",
-		j.Count(history.Committed), j.Count(history.Refused), j.Count(history.Failed), j.Count(history.Unknown),
-		j.Events("repaired"), k.pauses.Load(), k.kills.Load(), k.cuts.Load(), k.losses.Load(), k.flushes.Load(), k.terminated.Load())
-	require.Greater(t, j.Count(history.Committed), 10)
-	require.NotZero(t, k.flushes.Load())
+	t.Log(k.counts())
 	if !testing.Short() {
-		require.NotZero(t, j.Count(history.Refused))
-		require.NotZero(t, j.Events("repaired"))
-		require.NotZero(t, k.pauses.Load())
-		require.NotZero(t, k.kills.Load())
-		require.NotZero(t, k.cuts.Load())
-		require.NotZero(t, k.losses.Load())
+		require.Empty(t, k.unseen())
 	}
 }
 
@@ -79,10 +69,46 @@ func (a actor) FailNow() {
 type soak struct {
 	*system
 	resources []string
-	over      <-chan time.Time
 	ended     chan struct{}
 
 	pauses, kills, cuts, losses, flushes, terminated atomic.Int32
+}
+
+// last returns after the least time, once everything was seen, or else after the
+// longest.
+func (k *soak) last(least, longest time.Duration) {
+	limit := time.After(longest)
+	<-time.After(least)
+	for len(k.unseen()) > 0 && !k.Failed() {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-limit:
+			return
+		}
+	}
+}
+
+func (k *soak) counts() string {
+	j := k.journal
+	return fmt.Sprintf("%d appends, %d refused, %d failed, %d unknown; %d repairs; %d pauses, %d kills, %d cuts, %d lost replies, %d FLUSHALLs, %d ended backends",
+		j.Count(history.Committed), j.Count(history.Refused), j.Count(history.Failed), j.Count(history.Unknown),
+		j.Events("repaired"), k.pauses.Load(), k.kills.Load(), k.cuts.Load(), k.losses.Load(), k.flushes.Load(), k.terminated.Load())
+}
+
+// unseen returns what has not happened yet, and without which the soak shows
+// nothing.
+func (k *soak) unseen() (what []string) {
+	j := k.journal
+	for name, n := range map[string]int{
+		"an append": j.Count(history.Committed), "a refusal": j.Count(history.Refused), "an unknown outcome": j.Count(history.Unknown), "a repair": j.Events("repaired"),
+		"a pause": int(k.pauses.Load()), "a kill": int(k.kills.Load()), "a cut": int(k.cuts.Load()), "a lost reply": int(k.losses.Load()),
+		"a FLUSHALL": int(k.flushes.Load()), "an ended backend": int(k.terminated.Load()),
+	} {
+		if n == 0 {
+			what = append(what, name)
+		}
+	}
+	return what
 }
 
 // wait waits for d, or less at the end of the soak. It returns false then.

@@ -5,6 +5,7 @@ DROP FUNCTION fencing.enter(text, bigint, text, integer);
 DROP FUNCTION fencing.issue(text, text, text, integer);
 DROP FUNCTION fencing.raise(text, bigint, text, text, integer);
 DROP FUNCTION fencing.close_gate(text, text, integer);
+DROP FUNCTION fencing.check_raise(text, text);
 DROP FUNCTION fencing.protocol();
 DROP FUNCTION fencing.version();
 DROP TABLE fencing.fence;

@@ -17,15 +17,10 @@ COMMENT ON TABLE fencing.fence IS 'The current fence of each resource. Rows are 
 CREATE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 CREATE FUNCTION fencing.protocol() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 
--- close_gate takes the resource's gate alone, in a transaction that is fit for
--- raising. The gate is an advisory lock and not the fence's row lock, because a
--- stream of FOR SHARE readers starves the one that waits to update the row.
-CREATE FUNCTION fencing.close_gate(p_resource text, p_nonce text, p_lock_timeout integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fencing$
-DECLARE
-    gate     constant bigint := hashtextextended(p_resource, 5070437);
-    previous constant text := current_setting('lock_timeout');
-    blocker  json;
+-- check_raise refuses what no fence could be made of, and a transaction that is
+-- not fit for raising.
+CREATE FUNCTION fencing.check_raise(p_resource text, p_nonce text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $fencing$
 BEGIN
     -- At a higher level the raise would succeed and the reads after it would
     -- still see the data from before it.
@@ -41,6 +36,20 @@ BEGIN
         RAISE EXCEPTION 'fencing: the nonce of % is not 1 to 128 bytes', quote_literal(p_resource)
             USING ERRCODE = '22023';
     END IF;
+END
+$fencing$;
+
+-- close_gate takes the resource's gate alone. The gate is an advisory lock and not
+-- the fence's row lock, because a stream of FOR SHARE readers starves the one that
+-- waits to update the row.
+CREATE FUNCTION fencing.close_gate(p_resource text, p_nonce text, p_lock_timeout integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fencing$
+DECLARE
+    gate     constant bigint := hashtextextended(p_resource, 5070437);
+    previous constant text := current_setting('lock_timeout');
+    blocker  json;
+BEGIN
+    PERFORM fencing.check_raise(p_resource, p_nonce);
     -- A raise that is forgotten after a crash lets the earlier holder in again.
     IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
@@ -76,6 +85,14 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     IF p_token IS NULL OR p_token <= 0 THEN
         RAISE EXCEPTION 'fencing: token % is not positive', coalesce(p_token::text, 'NULL') USING ERRCODE = '22023';
+    END IF;
+    -- What does not change the fence has no transaction to wait for: a repeated
+    -- raise beside the holder's own transactions, a stale one.
+    SELECT f.token, f.nonce, f.holder, f.raised_at INTO token, nonce, holder, raised_at
+      FROM fencing.fence f WHERE f.resource = p_resource;
+    IF p_token <= token THEN
+        PERFORM fencing.check_raise(p_resource, p_nonce);
+        RETURN;
     END IF;
     PERFORM fencing.close_gate(p_resource, p_nonce, p_lock_timeout);
     SELECT f.token, f.nonce, f.holder, f.raised_at INTO token, nonce, holder, raised_at
@@ -213,7 +230,7 @@ END
 $fencing$;
 
 SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.fence);
-REVOKE ALL ON FUNCTION fencing.close_gate(text, text, integer), fencing.keep_private(oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencing.check_raise(text, text), fencing.close_gate(text, text, integer), fencing.keep_private(oid) FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencing TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fencing.version(), fencing.protocol(), fencing.raise(text, bigint, text, text, integer), fencing.issue(text, text, text, integer),
     fencing.enter(text, bigint, text, integer), fencing.enter_all(text[], bigint[], text[], integer), fencing.refuse_write() TO PUBLIC;

@@ -186,9 +186,10 @@ func (s stage) requireUntouched(t *testing.T, r result) {
 	require.NoError(t, err)
 	require.Equal(t, "kept", kept)
 	prefix := prefixOf(t, r)
-	left, err := s.rdb.Keys(t.Context(), prefix+"*").Result()
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Eventually(t, func() bool {
+		left, err := s.rdb.Keys(t.Context(), prefix+"*").Result()
+		return err == nil && len(left) == 0
+	}, waiting, polling, "keys %s* are left", prefix)
 }
 
 // prefixOf finds the name of the demo's keys in its first line.

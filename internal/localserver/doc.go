@@ -1,6 +1,5 @@
-// Package localserver runs private Postgres, Redis, MariaDB and PgBouncer
-// servers from the
-// binaries that the machine already has, for tests and for demonstrations.
+// Package localserver runs private Postgres, Redis, MariaDB and PgBouncer servers
+// from the binaries that the machine already has, for tests and for demonstrations.
 //
 // Each server has a fresh temporary directory and a free loopback port, runs as a
 // user without rights where the caller is root, and trusts every client: it is for

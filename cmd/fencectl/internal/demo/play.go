@@ -132,6 +132,7 @@ func (p *play) acquire(m *member) {
 	if !ok {
 		return
 	}
+	p.redis.know(r.Fence.Nonce)
 	for _, e := range r.Events {
 		switch e.Kind {
 		case guard.EventWaited:

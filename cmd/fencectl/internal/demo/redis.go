@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+	"github.com/go-fencing/fencing/internal/localserver"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
-
-// tick is how often the clock of the in-process Redis is set.
-const tick = 5 * time.Millisecond
 
 // A redisStage is the Redis that the demo plays on: the user's, where it touches
 // its own keys alone, or one in this process.
@@ -26,7 +22,8 @@ type redisStage struct {
 	about  string
 	prefix string
 	own    bool // nobody else uses it
-	keys   []string
+	scheme rediskeys.Scheme
+	keys   []string // to delete
 	client *goredis.Client
 	stop   func()
 }
@@ -35,12 +32,12 @@ type redisStage struct {
 func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redisStage, error) {
 	s := &redisStage{stop: func() {}}
 	if address == nil {
-		server, stop, err := startRedis()
+		addr, stop, err := localserver.StartMiniredis()
 		if err != nil {
 			return nil, err
 		}
 		s.own, s.stop = true, stop
-		if address, err = target.ParseRedis(target.Setting{Source: "redis", Value: "redis://" + server.Addr()}); err != nil {
+		if address, err = target.ParseRedis(target.Setting{Source: "redis", Value: "redis://" + addr}); err != nil {
 			stop()
 			return nil, err
 		}
@@ -51,9 +48,9 @@ func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redi
 		return nil, err
 	}
 	s.url, s.prefix = address.Value, prefix
-	keys := rediskeys.Default()
-	keys.Prefix = prefix
-	s.keys = []string{keys.Lock(resource), keys.Counter(resource)}
+	s.scheme = rediskeys.Default()
+	s.scheme.Prefix = prefix
+	s.keys = []string{s.scheme.Lock(resource), s.scheme.Counter(resource)}
 	if s.own {
 		s.about = fmt.Sprintf("miniredis, in this process at %s", address.Options.Addr)
 	} else {
@@ -72,6 +69,7 @@ func (s *redisStage) rehearse(ctx context.Context, address *target.Redis) error 
 	if err != nil {
 		return err
 	}
+	s.know("rehearsal")
 	r := lock.Request{Resource: resource, Nonce: "rehearsal", Holder: "fencectl demo", TTL: time.Minute}
 	_, err = locks.Acquire(ctx, r)
 	if err == nil {
@@ -81,6 +79,12 @@ func (s *redisStage) rehearse(ctx context.Context, address *target.Redis) error 
 		return address.Unusable(err)
 	}
 	return s.client.Del(ctx, s.keys...).Err()
+}
+
+// know notes an acquisition, whose release leaves a mark. That of one which nobody
+// told the director of goes by itself, within seconds.
+func (s *redisStage) know(nonce string) {
+	s.keys = append(s.keys, s.scheme.Released(resource, nonce))
 }
 
 // forget is what a FLUSHALL, a failover or an old snapshot does: lock and counter
@@ -96,40 +100,10 @@ func (s *redisStage) close(ctx context.Context) error {
 	var err error
 	if !s.own {
 		if err = s.client.Del(ctx, s.keys...).Err(); err != nil {
-			err = fmt.Errorf("the keys %s are left in Redis: %w", strings.Join(s.keys, ", "), err)
+			err = fmt.Errorf("the keys %s:* are left in Redis: %w", s.prefix, err)
 		}
 	}
 	err = errors.Join(err, s.client.Close())
 	s.stop()
 	return err
-}
-
-// startRedis starts a Redis on loopback, where the worker processes find it.
-func startRedis() (*miniredis.Miniredis, func(), error) {
-	server := miniredis.NewMiniRedis()
-	if err := server.StartAddr("127.0.0.1:0"); err != nil {
-		return nil, nil, fmt.Errorf("start the in-process Redis: %w", err)
-	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // miniredis lets no time pass by itself
-		defer close(stopped)
-		clock := time.NewTicker(tick)
-		defer clock.Stop()
-		last := time.Now()
-		for {
-			select {
-			case <-clock.C:
-				now := time.Now()
-				server.FastForward(now.Sub(last))
-				last = now
-			case <-stop:
-				return
-			}
-		}
-	}()
-	return server, func() {
-		close(stop)
-		<-stopped
-		server.Close()
-	}, nil
 }
