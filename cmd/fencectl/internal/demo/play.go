@@ -87,7 +87,7 @@ func (p *play) worker(name string) *member {
 		return nil
 	}
 	m, err := hire(p.command, setup{
-		Name: name, Postgres: p.postgres.url, Redis: p.redis.url, Prefix: p.redis.prefix,
+		Name: name, Postgres: p.postgres.url, Redis: p.redis.url, Prefix: p.redis.scheme.Prefix,
 		Schema: p.postgres.schema, FenceSchema: p.postgres.fenceSchema, TTL: p.ttl,
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func openPostgres(ctx context.Context, address *target.Postgres, name string) (*
 	s.url = address.Value
 	err := s.build(ctx, address)
 	if err != nil {
-		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, detached(ctx, s.close))
 	}
 	return s, nil
 }
@@ -87,7 +87,7 @@ func (s *postgresStage) close(ctx context.Context) error {
 	defer s.pool.Close()
 	drop := fmt.Sprintf("DROP SCHEMA IF EXISTS %s, %s CASCADE", pgx.Identifier{s.schema}.Sanitize(), pgx.Identifier{s.fenceSchema}.Sanitize())
 	if _, err := s.pool.Exec(ctx, drop); err != nil {
-		return fmt.Errorf("the schemas %s and %s are left in the database: %w", s.schema, s.fenceSchema, err)
+		return fmt.Errorf("the schemas %s and %s may be left in the database: %w", s.schema, s.fenceSchema, err)
 	}
 	return nil
 }

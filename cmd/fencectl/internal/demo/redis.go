@@ -20,7 +20,6 @@ import (
 type redisStage struct {
 	url    string
 	about  string
-	prefix string
 	own    bool // nobody else uses it
 	scheme rediskeys.Scheme
 	keys   []string // to delete
@@ -47,7 +46,7 @@ func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redi
 		s.stop()
 		return nil, err
 	}
-	s.url, s.prefix = address.Value, prefix
+	s.url = address.Value
 	s.scheme = rediskeys.Default()
 	s.scheme.Prefix = prefix
 	s.keys = []string{s.scheme.Lock(resource), s.scheme.Counter(resource)}
@@ -57,7 +56,7 @@ func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redi
 		s.about = fmt.Sprintf("%s, keys %s:*", address, prefix)
 	}
 	if err := s.rehearse(ctx, address); err != nil {
-		return nil, errors.Join(err, s.close(ctx))
+		return nil, errors.Join(err, detached(ctx, s.close))
 	}
 	return s, nil
 }
@@ -65,7 +64,7 @@ func openRedis(ctx context.Context, address *target.Redis, prefix string) (*redi
 // rehearse takes a lock and frees it, so that a server that answers but does not
 // do that is found out before the play.
 func (s *redisStage) rehearse(ctx context.Context, address *target.Redis) error {
-	locks, err := redislock.New(s.client, redislock.WithPrefix(s.prefix))
+	locks, err := redislock.New(s.client, redislock.WithPrefix(s.scheme.Prefix))
 	if err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (s *redisStage) close(ctx context.Context) error {
 	var err error
 	if !s.own {
 		if err = s.client.Del(ctx, s.keys...).Err(); err != nil {
-			err = fmt.Errorf("the keys %s:* are left in Redis: %w", s.prefix, err)
+			err = fmt.Errorf("the keys %s:* may be left in Redis: %w", s.scheme.Prefix, err)
 		}
 	}
 	err = errors.Join(err, s.client.Close())
