@@ -21,9 +21,9 @@ func (s *system) s1(m worker.Mode) (a, b worker.Report) {
 	s.Helper()
 	workerA, workerB := s.worker("a", mode(m)), s.worker("b", mode(m))
 	s.warmUp(workerB, sku)
-	op, _ := workerA.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	op, _ := workerA.hold(worker.Order{Resource: sku}, worker.Read)
 	workerA.Stop()
-	b = workerB.Do(worker.Order{Resource: sku, Stubborn: true})
+	b = workerB.Do(worker.Order{Resource: sku})
 	return workerA.goOn(op), b
 }
 
@@ -32,9 +32,9 @@ func (s *system) s2(m worker.Mode) (a, b worker.Report) {
 	s.Helper()
 	workerA, workerB := s.worker("a", mode(m)), s.worker("b", mode(m))
 	s.warmUp(workerB, sku)
-	opA, _ := workerA.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, _ := workerA.hold(worker.Order{Resource: sku}, worker.Read)
 	workerA.Stop()
-	opB, _ := workerB.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opB, _ := workerB.hold(worker.Order{Resource: sku}, worker.Read)
 	a = workerA.goOn(opA)
 	workerB.Go()
 	return a, workerB.Await(opB, worker.Done)
@@ -81,9 +81,9 @@ func TestControl_S3_WithoutTheGateTheCheckIsTooEarly(t *testing.T) {
 	s.broken = []history.Kind{history.LostUpdate, history.Balance, history.TokenOrder}
 	a, b := s.worker("a"), s.worker("b")
 	s.warmUp(b, sku)
-	op, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Entered)
+	op, _ := a.hold(worker.Order{Resource: sku}, worker.Entered)
 	a.Stop()
-	b.RequireOutcome(b.Do(worker.Order{Resource: sku, Stubborn: true}), history.Committed)
+	b.RequireOutcome(b.Do(worker.Order{Resource: sku}), history.Committed)
 	a.RequireOutcome(a.goOn(op), history.Committed)
 }
 

@@ -37,7 +37,7 @@ func TestS9_FailoverHandsOutATokenTwice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, replica, a, b := newSplit(t)
-			opA, there := a.hold(worker.Order{Resource: sku, Stubborn: true}, c.at)
+			opA, there := a.hold(worker.Order{Resource: sku}, c.at)
 			a.Stop()
 			require.Less(t, s.counter(replica.Redis, sku), there.Fence.Token, "the replica has not seen it")
 			s.redis.Kill()
@@ -45,7 +45,7 @@ func TestS9_FailoverHandsOutATokenTwice(t *testing.T) {
 			a.redis.Retarget(replica.Addr())
 			b.redis.Retarget(replica.Addr())
 
-			opB := b.Append(worker.Order{Resource: sku, Stubborn: true})
+			opB := b.Append(worker.Order{Resource: sku})
 			granted := b.Await(opB, worker.Granted)
 			require.Equal(t, there.Fence.Token, granted.Fence.Token, "one token, two holders")
 			require.NotEqual(t, there.Fence.Nonce, granted.Fence.Nonce)
@@ -62,7 +62,7 @@ func TestS9_FailoverHandsOutATokenTwice(t *testing.T) {
 				require.Equal(t, 1, s.journal.Events("repaired"))
 				loser = b
 			}
-			require.Contains(t, loser.AwaitEvent("refused").Is, "conflict", "the second to raise the token is told so")
+			loser.AwaitRefusal("conflict")
 		})
 	}
 }
@@ -74,14 +74,14 @@ func TestS7_LateRaiseOfALostMaster(t *testing.T) {
 	s, replica, a, b := newSplit(t)
 	// Tokens of other resources on that counter, which the replica never saw.
 	require.NoError(t, s.redis.Client().IncrBy(t.Context(), s.keys().Counter(sku), 30).Err())
-	opA, late := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Granted)
+	opA, late := a.hold(worker.Order{Resource: sku}, worker.Granted)
 	a.Stop()
 	s.redis.Kill()
 	replica.Promote()
 	a.redis.Retarget(replica.Addr())
 	b.redis.Retarget(replica.Addr())
 
-	opB, there := b.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opB, there := b.hold(worker.Order{Resource: sku}, worker.Read)
 	require.Less(t, there.Fence.Token, late.Fence.Token)
 	require.Equal(t, there.Fence.Token, s.fence(sku))
 	a.Continue()
@@ -92,7 +92,7 @@ func TestS7_LateRaiseOfALostMaster(t *testing.T) {
 	b.RequireOutcome(b.Await(opB, worker.Done), history.Refused, "stale")
 	b.Await(opB, worker.Released)
 
-	again := b.Do(worker.Order{Resource: sku, Stubborn: true})
+	again := b.Do(worker.Order{Resource: sku})
 	require.NotZero(t, s.journal.Events("repaired"), "the new master has learned of it")
 	for _, done := range []worker.Report{again, a.Await(opA, worker.Done)} {
 		require.Contains(t, []history.Outcome{history.Committed, history.Refused}, done.Outcome, done.Error)
@@ -111,15 +111,15 @@ func TestS11_SplitBrain(t *testing.T) {
 	for range 3 { // each is overtaken after its read by the other, who has the lock too
 		for _, pair := range [][2]*contender{{a, b}, {b, a}} {
 			slow, fast := pair[0], pair[1]
-			op, _ := slow.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
-			fast.RequireOutcome(fast.Do(worker.Order{Resource: sku, Stubborn: true}), history.Committed)
+			op, _ := slow.hold(worker.Order{Resource: sku}, worker.Read)
+			fast.RequireOutcome(fast.Do(worker.Order{Resource: sku}), history.Committed)
 			slow.Go()
 			slow.RequireOutcome(slow.Await(op, worker.Done), history.Refused, "stale")
 			slow.Await(op, worker.Released)
 		}
 	}
 	for range 10 { // both at once, however they meet
-		ops := map[*contender]string{a: a.Append(worker.Order{Resource: sku}), b: b.Append(worker.Order{Resource: sku})}
+		ops := map[*contender]string{a: a.Append(worker.Order{Resource: sku, Obedient: true}), b: b.Append(worker.Order{Resource: sku, Obedient: true})}
 		for c, op := range ops {
 			if done := c.Await(op, worker.Done); done.Outcome == history.Committed {
 				c.Await(op, worker.Released)

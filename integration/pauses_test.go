@@ -56,13 +56,13 @@ func TestS1_HolderPausedAnywhereIsRefusedOnceAnotherHasWorked(t *testing.T) {
 				s.resources(string(at))
 				s.warmUp(b, string(at))
 				a := s.worker("a-"+string(at), shortIdle)
-				ops[at], _ = a.hold(worker.Order{Resource: string(at), Stubborn: true}, at)
+				ops[at], _ = a.hold(worker.Order{Resource: string(at)}, at)
 				a.Stop()
 				paused[at] = a
 			}
 			happens(b)
 			for at, op := range ops {
-				done := b.Do(worker.Order{Resource: string(at), Stubborn: true})
+				done := b.Do(worker.Order{Resource: string(at)})
 				b.RequireOutcome(done, history.Committed)
 				require.NotEqual(t, op, s.previous(done.Op), "paused at %s: it was ahead of its fence", at)
 			}
@@ -78,7 +78,7 @@ func TestS1_HolderPausedAnywhereIsRefusedOnceAnotherHasWorked(t *testing.T) {
 					require.Contains(t, a.Await(ops[at], worker.Released).Is, "lost")
 				}
 				if at == worker.Granted {
-					require.Contains(t, a.AwaitEvent("refused").Is, "stale", "its first fence came too late")
+					a.AwaitRefusal("stale")
 				}
 			}
 		})
@@ -92,9 +92,9 @@ func TestS2_HolderIsRefusedAsSoonAsAnotherHasRead(t *testing.T) {
 	s := newSystem(t)
 	a, b := s.worker("a"), s.worker("b")
 	s.warmUp(b, sku)
-	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Read)
 	a.Stop()
-	opB, _ := b.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opB, _ := b.hold(worker.Order{Resource: sku}, worker.Read)
 	a.RequireOutcome(a.goOn(opA), history.Refused, "stale")
 	b.Go()
 	b.RequireOutcome(b.Await(opB, worker.Done), history.Committed)
@@ -107,9 +107,9 @@ func TestS4_LateCommitComesBeforeTheNextRead(t *testing.T) {
 	s := newSystem(t)
 	a, b := s.worker("a"), s.worker("b")
 	s.warmUp(b, sku)
-	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Written)
+	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Written)
 	a.Stop()
-	opB := b.Append(worker.Order{Resource: sku, Stubborn: true})
+	opB := b.Append(worker.Order{Resource: sku})
 	b.Await(opB, worker.Granted)
 	s.awaitRaiseBlocked(b)
 	a.RequireOutcome(a.goOn(opA), history.Committed)
@@ -126,9 +126,9 @@ func TestS27_LateHolderLeavesItsSuccessorsLockAlone(t *testing.T) {
 	long := func(c *worker.Config) { c.TTL = 2 * time.Second } // B must not lose its lease on a busy machine
 	a, b := s.worker("a", long), s.worker("b", long)
 	s.warmUp(b, sku)
-	opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Read)
 	a.Stop()
-	opB, there := b.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opB, there := b.hold(worker.Order{Resource: sku}, worker.Read)
 	nonce := func() string {
 		n, err := s.redis.Client().HGet(t.Context(), s.keys().Lock(sku), "nonce").Result()
 		require.NoError(t, err)

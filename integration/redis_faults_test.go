@@ -22,7 +22,7 @@ func TestS13_FlushAllIsRepairedAndTheHolderRefused(t *testing.T) {
 	for range 4 {
 		s.warmUp(b, sku)
 	}
-	opA, there := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, there := a.hold(worker.Order{Resource: sku}, worker.Read)
 	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
 	require.Zero(t, s.counter(s.redis, sku))
 
@@ -30,7 +30,7 @@ func TestS13_FlushAllIsRepairedAndTheHolderRefused(t *testing.T) {
 	b.RequireOutcome(done, history.Committed)
 	require.Equal(t, there.Fence.Token+1, done.Fence.Token, "repaired in one step")
 	require.Equal(t, 1, s.journal.Events("repaired"))
-	require.Contains(t, b.AwaitEvent("refused").Is, "stale")
+	b.AwaitRefusal("stale")
 	require.Contains(t, a.AwaitEvent("lost").Is, "lost", "the next renewal finds out")
 	a.Go()
 	a.RequireOutcome(a.Await(opA, worker.Done), history.Refused, "stale")
@@ -48,7 +48,7 @@ func TestS13_RestartFromAnOldFileIsRepaired(t *testing.T) {
 	s.warmUp(b, sku)
 	require.NoError(t, s.redis.Client().Save(t.Context()).Err())
 	s.warmUp(b, sku, sku)
-	opA, there := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, there := a.hold(worker.Order{Resource: sku}, worker.Read)
 	a.Stop()
 	before := s.counter(s.redis, sku)
 	s.redis.Kill()
@@ -85,7 +85,7 @@ func TestS14_EvictedCounterIsRepaired(t *testing.T) {
 	s := newSystem(t, stack.NewRedis(t, "--maxmemory-policy", "allkeys-lru"))
 	a, b := s.worker("a"), s.worker("b")
 	s.warmUp(b, sku, sku)
-	opA, there := a.hold(worker.Order{Resource: sku, Stubborn: true}, worker.Read)
+	opA, there := a.hold(worker.Order{Resource: sku}, worker.Read)
 	a.Stop()
 
 	rdb := s.redis.Client()
@@ -146,22 +146,22 @@ func TestS21_AcquisitionWithoutAnyReplyIsUndone(t *testing.T) {
 // and what it writes all the same is refused.
 func TestS1_WorkerCutOffFromRedis(t *testing.T) {
 	t.Parallel()
-	for name, stubborn := range map[string]bool{"and knows": false, "and goes on": true} {
+	for name, obedient := range map[string]bool{"and stops": true, "and goes on": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
 			a, b := s.worker("a"), s.worker("b")
 			s.warmUp(b, sku)
-			opA, _ := a.hold(worker.Order{Resource: sku, Stubborn: stubborn}, worker.Read)
+			opA, _ := a.hold(worker.Order{Resource: sku, Obedient: obedient}, worker.Read)
 			a.redis.Cut()
 			b.RequireOutcome(b.Do(worker.Order{Resource: sku}), history.Committed)
 			require.Contains(t, a.AwaitEvent("lost").Is, "lost", "while the link is still cut")
 			a.Go()
 			done := a.Await(opA, worker.Done)
-			if stubborn {
-				a.RequireOutcome(done, history.Refused, "stale")
-			} else {
+			if obedient {
 				a.RequireOutcome(done, history.Failed, "lost") // nothing was sent to Postgres
+			} else {
+				a.RequireOutcome(done, history.Refused, "stale")
 			}
 			a.redis.Heal()
 			s.warmUp(a, sku)
@@ -176,7 +176,7 @@ func TestS1_HungRedis(t *testing.T) {
 	s := newSystem(t, stack.NewRedis(t))
 	a, b := s.worker("a"), s.worker("b")
 	s.warmUp(b, sku)
-	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Read)
+	opA, _ := a.hold(worker.Order{Resource: sku, Obedient: true}, worker.Read)
 	s.redis.Pause()
 	done := b.Do(worker.Order{Resource: sku, Patience: time.Second})
 	b.RequireOutcome(done, history.Failed)

@@ -124,11 +124,12 @@ func (k *soak) wait(d time.Duration) bool {
 // work drives one worker at a time, of which there may be several one after the
 // other.
 func (k *soak) work(name string, rng *rand.Rand) {
-	c := k.worker(name, shortIdle)
+	config := func(c *worker.Config) { c.TTL, c.IdleTimeout = 700*time.Millisecond, time.Second }
+	c := k.worker(name, config)
 	for generation := 1; k.wait(time.Duration(rng.IntN(20)) * time.Millisecond); {
 		o := worker.Order{
 			Resource: k.resources[rng.IntN(len(k.resources))], Amount: 1 + rng.Int64N(100), Patience: 5 * time.Second,
-			Stubborn: rng.IntN(2) == 0, Single: rng.IntN(10) == 0,
+			Obedient: rng.IntN(2) == 0, Single: rng.IntN(10) == 0,
 		}
 		at := worker.HoldingSteps[rng.IntN(len(worker.HoldingSteps))]
 		pause := time.Duration(200+rng.IntN(1500)) * time.Millisecond // the TTL is in the middle
@@ -139,7 +140,7 @@ func (k *soak) work(name string, rng *rand.Rand) {
 			k.kills.Add(1)
 			k.kill(c, o, at)
 			generation++
-			c = k.worker(fmt.Sprintf("%s.%d", name, generation), shortIdle)
+			c = k.worker(fmt.Sprintf("%s.%d", name, generation), config)
 		case dice < 38:
 			before := c.postgres.Lost()
 			c.postgres.LoseReply("commit") // of the raise or of the append
@@ -165,7 +166,7 @@ func (k *soak) reach(c *contender, op string, at worker.Step) bool {
 }
 
 func (k *soak) pause(c *contender, o worker.Order, at worker.Step, d time.Duration) {
-	o.Hold, o.Stubborn = []worker.Step{at}, true
+	o.Hold, o.Obedient = []worker.Step{at}, false
 	op := c.Append(o)
 	if k.reach(c, op, at) {
 		k.pauses.Add(1)

@@ -89,6 +89,10 @@ type database struct {
 	guard     *sqlguard.Guard
 }
 
+// patient is for a busy machine, which pauses everyone for seconds: the idle timeout
+// is half of the lock timeout.
+var patient = sqlguard.WithLockTimeout(40 * time.Second)
+
 var tables = map[sqlguard.Dialect][]string{
 	sqlguard.Postgres: {`create table item (id varchar(100) primary key, stock int not null)`, `create table data (k varchar(100) primary key, v text not null)`},
 	sqlguard.MySQL:    {`create table item (id varchar(100) primary key, stock int not null)`, `create table data (k varchar(100) charset ascii collate ascii_bin primary key, v mediumtext not null)`},
@@ -103,8 +107,7 @@ func newDatabase(t testing.TB, target target, opts ...sqlguard.Option) *database
 	for _, table := range tables[db.dialect] {
 		db.must(table)
 	}
-	// The idle timeout is half of it, and a busy machine pauses everyone for seconds.
-	db.guard = db.newGuard(append([]sqlguard.Option{sqlguard.WithLockTimeout(40 * time.Second)}, opts...)...)
+	db.guard = db.newGuard(append([]sqlguard.Option{patient}, opts...)...)
 	return db
 }
 

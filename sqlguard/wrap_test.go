@@ -28,7 +28,7 @@ func eachWrapped(t *testing.T, test func(t *testing.T, db *database, wrapped *sq
 		t.Run(target.name, func(t *testing.T) {
 			t.Parallel()
 			db := newDatabase(t, target)
-			test(t, db, db.openDB(sqlguard.Wrap(db.connector, db.dialect, opts...)))
+			test(t, db, db.openDB(sqlguard.Wrap(db.connector, db.dialect, append(opts[:len(opts):len(opts)], patient)...)))
 		})
 	}
 }
@@ -354,7 +354,7 @@ func (s wrappedStore) once(ctx context.Context, fn func(context.Context, guardte
 
 func TestWrappedConformance(t *testing.T) {
 	eachWrapped(t, func(t *testing.T, db *database, wrapped *sql.DB) {
-		g, err := sqlguard.New(wrapped, db.dialect)
+		g, err := sqlguard.New(wrapped, db.dialect, patient)
 		require.NoError(t, err)
 		guardtest.Run(t, func(*testing.T) guardtest.Store { return wrappedStore{g, wrapped, db.dialect} })
 	})

@@ -24,7 +24,7 @@ func (p *program) append(ctx context.Context, o Order) {
 	fence := lease.Fence()
 	p.step(Leased, Report{Fence: &fence})
 	work := lease.Context()
-	if o.Stubborn {
+	if !o.Obedient {
 		work = guard.NewContext(ctx, fence)
 	}
 	outcome, err := p.readAndWrite(work, fence)

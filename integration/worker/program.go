@@ -137,7 +137,7 @@ type gate struct{ *program }
 
 func (g *gate) Raise(ctx context.Context, f guard.Fence) error {
 	g.step(Granted, Report{Fence: &f})
-	if g.current.Stubborn {
+	if !g.current.Obedient {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if g.Mode == Fenced {

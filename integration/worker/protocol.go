@@ -66,7 +66,7 @@ type Order struct {
 	Resource string
 	Amount   int64
 	Hold     []Step        // where to wait
-	Stubborn bool          // goes on although it knows that the lease is lost: a pause right after the last look
+	Obedient bool          // stops when its lease is lost, as it should; else it goes on, as if it had paused right after its last look
 	Single   bool          // one statement of its own in place of a transaction
 	Patience time.Duration // for the lock
 }

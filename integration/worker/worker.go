@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,7 +47,7 @@ type Worker struct {
 // Start starts a worker that ends with the test, and is recorded in the journal.
 func Start(t testing.TB, j *Journal, c Config) *Worker {
 	t.Helper()
-	c.TTL = cmp.Or(c.TTL, 700*time.Millisecond)
+	c.TTL = cmp.Or(c.TTL, 2*time.Second) // on a busy machine less is lost in passing
 	c.LockTimeout = cmp.Or(c.LockTimeout, 10*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 5*time.Second)
 	c.Mode = cmp.Or(c.Mode, Fenced)
@@ -174,6 +175,13 @@ func (w *Worker) Await(op string, s Step) Report {
 func (w *Worker) AwaitEvent(event string) Report {
 	w.Helper()
 	return w.AwaitReport(func(r Report) bool { return r.Event == event }, "event %s", event)
+}
+
+// AwaitRefusal returns the first report of a raise that was refused for the reason
+// that a sentinel names.
+func (w *Worker) AwaitRefusal(sentinel string) Report {
+	w.Helper()
+	return w.AwaitReport(func(r Report) bool { return r.Event == "refused" && slices.Contains(r.Is, sentinel) }, "refusal: %s", sentinel)
 }
 
 // AwaitReport returns the first report that is wanted.
