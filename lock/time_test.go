@@ -49,7 +49,7 @@ func TestLossExactlyAtTheDeadlineWhileRenewalsFail(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, s.Context().Err(), "one nanosecond before the deadline")
 		require.Greater(t, fake.Calls(locktest.Renew), 2, "a failed renewal is tried again")
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(s.Context()), lock.ErrLost)
 		require.True(t, isLost(s))

@@ -15,7 +15,8 @@ const lookBound = time.Second
 // BlockedError says what kept a raise waiting. It is [guard.ErrBlocked], and wraps
 // the error of the driver or of the context. Of several transactions it names the
 // oldest. What the database does not tell, this user may not see, or was gone by
-// the time, is zero; SQLite never tells.
+// the time, is zero. SQLite never tells, and MariaDB not if the transaction has
+// written nothing and there are others like it.
 type BlockedError struct {
 	Resource   string
 	Waited     time.Duration // how long the raise took to give up

@@ -148,21 +148,27 @@ func lookMySQL(ctx context.Context, db *sql.DB, id int64, b *BlockedError) (foun
 	// MariaDB has the first of the tables, MySQL 8 the second. Both need the
 	// privilege PROCESS, without which the error is poorer.
 	for _, table := range []string{mariaWaits, mysqlWaits} {
-		var age int64
-		found, err = session.row(ctx, lookMySQLSQL+table+lookMySQLOrder, []any{id}, &b.Connection, &b.Client, &b.State, &age)
-		if err == nil {
-			if found {
-				b.Since = time.Now().Add(-time.Duration(age) * time.Second).Truncate(time.Second)
-			}
-			break
+		var connection, age, namesakes int64
+		var client, state string
+		found, err = session.row(ctx, lookMySQLSQL+table+lookMySQLOrder, []any{id}, &connection, &client, &state, &age, &namesakes)
+		if err != nil {
+			continue
 		}
+		// In MariaDB all transactions that have not written share the number 0. One
+		// of several may be any of them, and an innocent one must not be named.
+		if found && namesakes == 1 {
+			b.Connection, b.Client, b.State = connection, client, state
+			b.Since = time.Now().Add(-time.Duration(age) * time.Second).Truncate(time.Second)
+		}
+		break
 	}
 	_, _ = session.exec(ctx, "KILL "+strconv.FormatInt(id, 10)) // "no such thread" is well
 	return found
 }
 
 const (
-	lookMySQLSQL = `SELECT t.trx_mysql_thread_id, CONCAT(COALESCE(p.user, ''), '@', COALESCE(p.host, '')), COALESCE(p.command, ''), TIMESTAMPDIFF(SECOND, t.trx_started, NOW())
+	lookMySQLSQL = `SELECT t.trx_mysql_thread_id, CONCAT(COALESCE(p.user, ''), '@', COALESCE(p.host, '')), COALESCE(p.command, ''), TIMESTAMPDIFF(SECOND, t.trx_started, NOW()),
+    (SELECT COUNT(*) FROM information_schema.INNODB_TRX n WHERE n.trx_id = t.trx_id)
   FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON p.id = t.trx_mysql_thread_id WHERE t.trx_id IN (`
 	mariaWaits = `SELECT w.blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS w
     JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id WHERE r.trx_mysql_thread_id = ?)`

@@ -56,6 +56,8 @@ func TestS5_BlockedRaiseNamesWhoIsInTheWay(t *testing.T) {
 					require.NoError(t, tx.QueryRow("select pg_backend_pid()").Scan(&connection))
 				case sqlguard.MySQL:
 					require.NoError(t, tx.QueryRow("select connection_id()").Scan(&connection))
+					_, err := tx.Exec("insert into item (id, stock) values ('w', 1)") // until then it has no number of its own
+					require.NoError(t, err)
 				}
 				g, raising, cause := db.guard, t.Context(), "the lease is gone"
 				if end == "context" {
@@ -91,6 +93,24 @@ func TestS5_BlockedRaiseNamesWhoIsInTheWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Transactions that have written nothing are alike to MariaDB: none is named then,
+// rather than a wrong one.
+func TestS5_BlockedRaiseNamesNobodyRatherThanTheWrongOne(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	for _, resource := range []string{"other", "r"} {
+		ctx, _ := db.raised(resource, 33, "A")
+		tx, err := db.guard.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback()) }()
+	}
+	err := db.newGuard(sqlguard.WithLockTimeout(100*time.Millisecond)).Raise(t.Context(), fence("r", 34, "B"))
+	var blocked *sqlguard.BlockedError
+	require.ErrorAs(t, err, &blocked)
+	require.Zero(t, blocked.Connection)
+	require.ErrorContains(t, err, "by another transaction; nothing was changed")
 }
 
 func TestFirstRaisesOfManyResourcesAtOnce(t *testing.T) {
