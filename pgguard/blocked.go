@@ -60,7 +60,7 @@ func (e *BlockedError) Unwrap() error { return e.cause }
 func (g *Guard) blocked(ctx context.Context, conn *pgxpool.Conn, resource string, waited time.Duration, err error) error {
 	blocked := &BlockedError{Resource: resource, Waited: waited, cause: err}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if pgErr.Code != "55P03" {
+		if pgErr.Code != "55P03" || pgErr.Detail == "" { // without: some other lock
 			return nil
 		}
 		var d struct {

@@ -70,7 +70,8 @@ func answered(err error) bool {
 // the role's own connections are visible in pg_stat_activity, which is in memory
 // and made anew after a crash. That it is the same server, and not a standby that
 // was promoted while we had old connections to it, is shown by the postmaster's
-// start. Both compare readings of one clock, the server's.
+// start. Both compare readings of one clock, the server's; setting it back between
+// the transaction and the crash would defeat this.
 //
 // In recovery nothing is said: there an id in the future may only be one that has
 // not arrived yet.

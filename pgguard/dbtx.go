@@ -94,9 +94,10 @@ func (g *Guard) CopyFrom(ctx context.Context, table pgx.Identifier, columns []st
 // A call is one statement on its way, with the connection that it occupies.
 type call struct {
 	translator
-	conn    *pgxpool.Conn
+	conn    *pgxpool.Conn // not to be touched once closed
 	results pgx.BatchResults
 	closed  bool
+	broken  bool // how closed found the connection
 	err     error
 }
 
@@ -159,32 +160,28 @@ func (c *call) close(err error) error {
 	if c.closed {
 		return c.err
 	}
-	c.closed = true
-	defer c.conn.Release()
 	if closeErr := c.results.Close(); err == nil {
 		err = closeErr
 	}
+	c.broken = c.conn.Conn().IsClosed()
+	c.closed = true
+	c.conn.Release()
 	c.err = c.explain(err)
 	return c.err
 }
 
+// explain translates err, or says that it means that the reply to the statement
+// was lost. pgx closes the connection for that, whereas it goes on after an answer
+// of the server and after most errors from before anything was sent.
+// (pgconn.SafeToRetry is no help: see tx.Commit.)
 func (c *call) explain(err error) error {
-	if lost(c.conn.Conn(), err) {
-		return fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
+	if err == nil || answered(err) || !c.broken && (c.closed || !c.conn.Conn().IsClosed()) {
+		return c.translate(err)
 	}
-	return c.translate(err)
-}
-
-// lost reports whether err means that the reply to a statement was lost. pgx closes
-// the connection for that, whereas it goes on after an answer of the server and
-// after most errors from before anything was sent. (pgconn.SafeToRetry is no
-// help: see tx.Commit.)
-func lost(conn *pgx.Conn, err error) bool {
-	if err == nil || !conn.IsClosed() || answered(err) {
-		return false
+	if _, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err); unsent {
+		return err
 	}
-	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
-	return !unsent
+	return fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
 }
 
 // callRows are the rows of a call. Closing them ends it.

@@ -391,6 +391,23 @@ func TestRowsGiveTheirConnectionBackOnce(t *testing.T) {
 	})
 }
 
+func TestErrorsOfABatchOutliveIt(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		b := &pgx.Batch{}
+		b.Queue("select 1/(3-x) from generate_series(1, 3) x")
+		b.Queue("select 2")
+		results := db.guard.SendBatch(ctx, b)
+		rows, _ := results.Query()
+		row := results.QueryRow()
+		require.ErrorContains(t, results.Close(), "division by zero")
+		rows.Close()
+		require.ErrorContains(t, rows.Err(), "division by zero")
+		require.Error(t, row.Scan(new(int)))
+		require.ErrorContains(t, results.Close(), "division by zero")
+	})
+}
+
 func TestRowsThatAreNotReadKeepTheGate(t *testing.T) {
 	eachMode(t, func(t *testing.T, db *database) {
 		resource := unique("r")

@@ -41,21 +41,16 @@ func readMySQL(ctx context.Context, tx session, resource, lock string) (guard.Re
 
 func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {
 	start := time.Now()
-	// The bound is a context's and not innodb_lock_wait_timeout: that one counts in
-	// seconds, and after it nothing is left to tell who was in the way.
-	bounded, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
-	defer cancel()
 	for {
-		record, id, err := raiseMySQL(bounded, db, s, c)
+		record, attempt, err := raiseMySQL(ctx, db, s, c)
 		switch number := mysqlNumber(err); {
 		case err == nil:
 			return record, nil
-		case number == mysqlDuplicate && bounded.Err() == nil, number == mysqlDeadlock && bounded.Err() == nil:
+		case (number == mysqlDuplicate || number == mysqlDeadlock) && time.Since(start) < s.lockTimeout && ctx.Err() == nil:
 			// Another raise inserted the row first: it is there to be locked now.
-			continue
-		case number == 0 && bounded.Err() != nil, number == mysqlLockWaitTimeout, number == mysqlDeadlock:
-			blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(bounded, err)}
-			if !lookMySQL(ctx, db, id, blocked) && ctx.Err() != nil {
+		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, number == 0 && attempt.ended:
+			blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: err}
+			if !lookMySQL(ctx, db, attempt.id, blocked) && ctx.Err() != nil {
 				return guard.Record{}, err
 			}
 			return guard.Record{}, blocked
@@ -65,43 +60,57 @@ func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) 
 	}
 }
 
-// raiseMySQL tries to raise once. It returns the connection's id, under which the
-// server knows an attempt that the client has given up.
-func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record guard.Record, id int64, err error) {
+// An attempt is one to raise.
+type attempt struct {
+	id    int64 // of its connection: the server knows it still when the client has given up
+	ended bool  // its time was over
+}
+
+// raiseMySQL tries to raise once.
+func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record guard.Record, a attempt, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return record, 0, err
+		return record, a, err
 	}
 	defer func() { _ = conn.Close() }()
-	restore, id, err := limitLockWait(ctx, sqlSession{conn}, s.lockTimeout)
-	if err != nil {
-		return record, id, err
+	var restore func()
+	if restore, a.id, err = limitLockWait(ctx, sqlSession{conn}, s.lockTimeout); err != nil {
+		return record, a, err
 	}
 	defer restore()
+	// The bound is a context's and not innodb_lock_wait_timeout: that one counts in
+	// seconds, and after it nothing is left to tell who was in the way.
+	ctx, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
+	defer cancel()
+	defer func() {
+		if a.ended = err != nil && ctx.Err() != nil; a.ended {
+			err = because(ctx, err)
+		}
+	}()
 	// READ COMMITTED locks no gap where the row is missing, so that the first raises
 	// of two resources do not meet.
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
-		return record, id, err
+		return record, a, err
 	}
 	defer func() { _ = tx.Rollback() }() // after the commit there is nothing to undo
 	session := sqlSession{tx}
 	current, err := readMySQL(ctx, session, c.Resource, " FOR UPDATE")
 	if err != nil {
-		return record, id, err
+		return record, a, err
 	}
 	next, changed, err := c.over(current)
 	if err != nil || !changed {
-		return current, id, err
+		return current, a, err
 	}
 	write := mysqlUpdate
 	if current.Fence.Token == 0 {
 		write = mysqlInsert
 	}
 	if _, err := session.exec(ctx, write, int64(next.Token), next.Nonce, next.Holder, c.Resource); err != nil {
-		return record, id, err
+		return record, a, err
 	}
-	return guard.Record{Fence: next}, id, tx.Commit()
+	return guard.Record{Fence: next}, a, tx.Commit()
 }
 
 // limitLockWait bounds how long the server goes on waiting for a lock after the

@@ -62,7 +62,7 @@ func TestS5_BlockedRaiseNamesWhoIsInTheWay(t *testing.T) {
 				g, raising, cause := db.guard, t.Context(), "the lease is gone"
 				if end == "context" {
 					var cancel context.CancelFunc
-					raising, cancel = context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New(cause))
+					raising, cancel = context.WithTimeoutCause(t.Context(), time.Second, errors.New(cause)) // it includes connecting
 					defer cancel()
 				} else {
 					g, cause = db.newGuard(sqlguard.WithLockTimeout(200*time.Millisecond)), ""
