@@ -17,7 +17,8 @@ bench: deps ## guarded against unguarded, in the same run
 
 lint: ## what CI checks besides the tests
 	@set -e; for m in $(MODULES); do (cd $$m; echo "== $$m"; \
-	  test -z "$$($(GOFUMPT) -l . | tee /dev/stderr)"; go vet ./...; $(STATICCHECK) ./...; go mod tidy -diff); done
+	  odd=$$($(GOFUMPT) -l .); test -z "$$odd" || { echo "not formatted: $$odd"; exit 1; }; \
+	  go vet ./...; $(STATICCHECK) ./...; go mod tidy -diff); done
 
 mutants: deps ## break each rule on purpose and see a test fail
 	go run ./scripts/mutants

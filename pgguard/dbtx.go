@@ -160,12 +160,12 @@ func (c *call) close(err error) error {
 	if c.closed {
 		return c.err
 	}
+	c.closed = true
+	defer c.conn.Release() // even if a callback of the caller's batch panics
 	if closeErr := c.results.Close(); err == nil {
 		err = closeErr
 	}
 	c.broken = c.conn.Conn().IsClosed()
-	c.closed = true
-	c.conn.Release()
 	c.err = c.explain(err)
 	return c.err
 }

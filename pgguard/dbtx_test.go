@@ -379,6 +379,9 @@ func TestRowsGiveTheirConnectionBackOnce(t *testing.T) {
 		require.Error(t, db.guard.QueryRow(ctx, "select 1").Scan(new(pgtype.DriverBytes)))
 		require.Error(t, db.guard.QueryRow(ctx, "select 1").Scan(new(int), new(int)))
 		require.Panics(t, func() { _ = db.guard.QueryRow(ctx, "select 1").Scan(panicker{}) })
+		b := &pgx.Batch{}
+		b.Queue("select 1").Exec(func(pgconn.CommandTag) error { panic("a callback of the caller") })
+		require.Panics(t, func() { _ = db.guard.SendBatch(ctx, b).Close() })
 		require.Error(t, db.guard.QueryRow(ctx, "select 1/0").Scan(new(int)))
 		rows, err = db.guard.Query(ctx, "select 1/(3-x) from generate_series(1, 3) x")
 		if err == nil {
@@ -399,9 +402,9 @@ func TestErrorsOfABatchOutliveIt(t *testing.T) {
 		b.Queue("select 2")
 		results := db.guard.SendBatch(ctx, b)
 		rows, _ := results.Query()
+		rows.Close()
 		row := results.QueryRow()
 		require.ErrorContains(t, results.Close(), "division by zero")
-		rows.Close()
 		require.ErrorContains(t, rows.Err(), "division by zero")
 		require.Error(t, row.Scan(new(int)))
 		require.ErrorContains(t, results.Close(), "division by zero")

@@ -3,6 +3,7 @@ package pgguard
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,7 @@ import (
 // lost reply of the transaction's own Commit is not resolved; prefer
 // [Guard.InTx], which does that.
 func Enter(ctx context.Context, tx pgx.Tx, fences ...guard.Fence) error {
-	const idle = int32(defaultLockTimeout / 2 / 1e6)
+	const idle = int32(defaultLockTimeout / 2 / time.Millisecond)
 	return enter(ctx, tx, &defaultTexts, idle, fences, translate)
 }
 

@@ -346,3 +346,22 @@ func TestGuardOfAnotherSchema(t *testing.T) {
 	require.ErrorIs(t, err, pgguard.ErrSchema)
 	require.ErrorContains(t, err, "fencectl migrate up")
 }
+
+// The SQLSTATE decides; the facts in the DETAIL only make the message richer.
+func TestRefusalsWithoutDetailKeepTheirMeaning(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 1, "A")
+	for code, want := range map[string]error{"UF001": guard.ErrStale, "UF002": guard.ErrNotRaised, "UF003": guard.ErrNoFence, "UF004": guard.ErrNoFence, "UF999": nil} {
+		err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Conn().Exec(ctx, "do $$ begin raise exception 'by hand' using errcode = '"+code+"', detail = '{not json'; end $$")
+			return err // not the transaction's own, and yet translated
+		})
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr)
+		require.Equal(t, code, pgErr.Code)
+		if want != nil {
+			require.ErrorIs(t, err, want)
+		}
+	}
+}
