@@ -1,6 +1,6 @@
 # Every target sets up what it needs; see scripts/deps.
 MODULES := . integration
-TESTFLAGS ?= -race -shuffle=on
+TESTFLAGS ?= -race -shuffle=on -timeout=25m
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
