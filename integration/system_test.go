@@ -165,7 +165,8 @@ func (s *system) awaitRaiseBlocked(c *contender) {
 
 func (s *system) awaitLock(c *contender, kind string) {
 	s.Helper()
-	s.await("SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock' AND wait_event = $2", c.Name, kind)
+	s.await(`SELECT count(*) > 0 FROM pg_stat_activity
+	          WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock' AND wait_event = $2`, c.Name, kind)
 }
 
 // fence returns the token in force; 0 if there is none.
