@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 const (
 	sku  = "inventory:sku-42" // where one resource is enough
-	soon = 30 * time.Second
+	soon = time.Minute
 )
 
 // A system is a Redis, a database with the fence schema and the history, and the

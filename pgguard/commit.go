@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -18,7 +19,7 @@ const settleBound = 7 * time.Second
 
 // A receipt identifies a transaction afterwards.
 type receipt struct {
-	xid     string    // pg_current_xact_id
+	xid     uint64    // pg_current_xact_id
 	started time.Time // transaction_timestamp
 	boot    time.Time // pg_postmaster_start_time
 }
@@ -34,7 +35,7 @@ func (g *Guard) settle(ctx context.Context, r receipt, err error) error {
 	defer cancel()
 	switch committed, askErr := g.outcome(ctx, r); {
 	case askErr != nil:
-		return fmt.Errorf("pgguard: commit of transaction %s: %w: %w; asked afterwards: %w; read the data before you write it again, or use Once", r.xid, guard.ErrCommitUnknown, err, askErr)
+		return fmt.Errorf("pgguard: commit of transaction %d: %w: %w; asked afterwards: %w; read the data before you write it again, or use Once", r.xid, guard.ErrCommitUnknown, err, askErr)
 	case committed:
 		return nil
 	default:
@@ -86,7 +87,7 @@ func (g *Guard) outcome(ctx context.Context, r receipt) (committed bool, err err
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		var status *string
 		var same bool
-		err := g.pool.QueryRow(ctx, outcomeSQL, r.xid, r.started, r.boot).Scan(&status, &same)
+		err := g.pool.QueryRow(ctx, outcomeSQL, strconv.FormatUint(r.xid, 10), r.started, r.boot).Scan(&status, &same)
 		pgErr, isPg := errors.AsType[*pgconn.PgError](err)
 		switch {
 		case isPg && pgErr.Code == "22023": // the id is in the future

@@ -25,7 +25,7 @@ func textsFor(schema string) texts {
 	quoted := pgx.Identifier{schema}.Sanitize()
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{}", quoted) }
 	// What a commit whose reply is lost needs to know afterwards; see commit.go.
-	const receipt = ", pg_current_xact_id()::text, transaction_timestamp(), pg_postmaster_start_time()"
+	const receipt = ", pg_current_xact_id(), transaction_timestamp(), pg_postmaster_start_time()"
 	return texts{
 		check:    in("select {}.version(), {}.protocol()"),
 		raise:    in("select token, nonce, holder, raised_at from {}.raise($1, $2, $3, $4, $5)"),

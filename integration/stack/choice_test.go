@@ -64,7 +64,14 @@ func TestHangs(t *testing.T) {
 func TestNothingIsLeftOfTestsThatWereKilled(t *testing.T) {
 	t.Parallel()
 	probe := stack.NewRedis(t)
-	cmd := again(t, "TestHangs", hangEnv+"=1")
+	// The folders of local servers are all that may stay, so let them be here.
+	dir, err := os.MkdirTemp("", "fencing-hangs-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755)) // the servers may run as another user
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, time.Minute, 50*time.Millisecond)
+	})
+	cmd := again(t, "TestHangs", hangEnv+"=1", "TMPDIR="+dir)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -83,9 +83,9 @@ func (c *docked) Restart(ctx context.Context) error {
 	if _, err := c.docker.client.ContainerStart(ctx, c.id(), client.ContainerStartOptions{}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := c.ready(ctx, c)

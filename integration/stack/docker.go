@@ -156,50 +156,6 @@ func (d *docker) startPostgres(ctx context.Context, settings map[string]string) 
 	return c, c.create(ctx)
 }
 
-// link puts both on a network of their own, which the replica leaves again.
-func (d *docker) link(ctx context.Context, master, replica machine) (string, func() error, func() error, error) {
-	from, to := master.(*docked), replica.(*docked)
-	made, err := d.client.NetworkCreate(ctx, "fencing-"+from.id()[:12], client.NetworkCreateOptions{Labels: testcontainers.GenericLabels()})
-	if err != nil {
-		return "", nil, nil, err
-	}
-	d.reaper.watch("network", made.ID)
-	unlink := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), callBound)
-		defer cancel()
-		var errs []error
-		for _, c := range []*docked{from, to} {
-			_, err := d.client.NetworkDisconnect(ctx, made.ID, client.NetworkDisconnectOptions{Container: c.id(), Force: true})
-			if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInternal(err) && !errdefs.IsPermissionDenied(err) { // it is out already
-				errs = append(errs, err)
-			}
-		}
-		_, err := d.client.NetworkRemove(ctx, made.ID, client.NetworkRemoveOptions{})
-		return errors.Join(append(errs, err)...)
-	}
-	for _, c := range []*docked{from, to} {
-		if _, err := d.client.NetworkConnect(ctx, made.ID, client.NetworkConnectOptions{Container: c.id(), EndpointConfig: new(network.EndpointSettings)}); err != nil {
-			return "", nil, nil, errors.Join(err, unlink())
-		}
-	}
-	about, err := d.client.ContainerInspect(ctx, from.id(), client.ContainerInspectOptions{})
-	if err != nil {
-		return "", nil, nil, errors.Join(err, unlink())
-	}
-	for _, n := range about.Container.NetworkSettings.Networks {
-		if n.NetworkID == made.ID {
-			cut := func() error {
-				ctx, cancel := context.WithTimeout(context.Background(), callBound)
-				defer cancel()
-				_, err := d.client.NetworkDisconnect(ctx, made.ID, client.NetworkDisconnectOptions{Container: to.id(), Force: true})
-				return err
-			}
-			return netip.AddrPortFrom(n.IPAddress, 6379).String(), cut, unlink, nil
-		}
-	}
-	return "", nil, nil, errors.Join(errors.New("stack: the master has no address in the network that it was put on"), unlink())
-}
-
 func (d *docker) describe(_, _ string) string {
 	return fmt.Sprintf("containers (%s, %s)", d.redisImage, d.postgresImage)
 }

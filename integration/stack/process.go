@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/go-fencing/fencing/integration/faultlink"
 	"github.com/go-fencing/fencing/internal/localserver"
 )
 
@@ -30,14 +29,6 @@ func (processes) startPostgres(ctx context.Context, settings map[string]string) 
 		return nil, err
 	}
 	return &process{s, filepath.Join(s.Dir(), "data")}, nil
-}
-
-func (processes) link(_ context.Context, master, _ machine) (string, func() error, func() error, error) {
-	l, err := faultlink.New(master.Addr())
-	if err != nil {
-		return "", nil, nil, err
-	}
-	return l.Addr(), func() error { l.Cut(); return nil }, l.Close, nil
 }
 
 func (processes) describe(redis, postgres string) string {

@@ -45,7 +45,7 @@ func newClient(t testing.TB, addr string) *redis.Client {
 // A Replica is a Redis server that follows another one.
 type Replica struct {
 	*Redis
-	cut func() error
+	wire wire
 }
 
 // Replica starts a replica and waits until it follows.
@@ -54,15 +54,15 @@ func (r *Redis) Replica() *Replica {
 	// The default makes a new replica wait for others for five seconds.
 	require.NoError(r, r.Client().ConfigSet(r.Context(), "repl-diskless-sync-delay", "0").Err())
 	replica := NewRedis(r.TB)
-	address, cut, unlink, err := servers.link(r.Context(), r.machine, replica.machine)
+	w, err := servers.wire(r.Context(), r.machine, replica.machine)
 	require.NoError(r, err)
-	r.Cleanup(func() { require.NoError(r, unlink()) })
-	host, port, err := net.SplitHostPort(address)
+	r.Cleanup(func() { require.NoError(r, w.close()) })
+	host, port, err := net.SplitHostPort(w.master())
 	require.NoError(r, err)
 	client := replica.Client()
 	require.NoError(r, client.ReplicaOf(r.Context(), host, port).Err())
 	require.Eventually(r, func() bool { return says(client, "master_link_status:up") }, callBound, 5*time.Millisecond, "the replica follows")
-	return &Replica{replica, cut}
+	return &Replica{replica, w}
 }
 
 // AwaitSame waits until key has the same value on the replica as on its master.
@@ -79,7 +79,7 @@ func (r *Replica) AwaitSame(master *Redis, key string) {
 // CutLink stops what the master sends from reaching the replica. Neither is told.
 func (r *Replica) CutLink() {
 	r.Helper()
-	require.NoError(r, r.cut())
+	require.NoError(r, r.wire.cut())
 }
 
 // Promote makes the replica a master with what has reached it.

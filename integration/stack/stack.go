@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	startBound = 2 * time.Minute // for one server, on a machine that is busy
+	startBound = 3 * time.Minute // for a server to answer, on a machine that is busy
 	callBound  = time.Minute     // for anything else
 )
 
@@ -39,9 +39,8 @@ type engine interface {
 	startRedis(ctx context.Context, args []string) (machine, error)
 	startPostgres(ctx context.Context, settings map[string]string) (machine, error)
 
-	// link lets a replica reach its master, at an address that is returned, and
-	// can cut what is between them. unlink gives back what link needed.
-	link(ctx context.Context, master, replica machine) (address string, cut, unlink func() error, err error)
+	// wire connects a replica to its master.
+	wire(ctx context.Context, master, replica machine) (wire, error)
 
 	// describe names the kind and, given the servers' own words, the versions.
 	describe(redis, postgres string) string
@@ -112,29 +111,27 @@ func moreParallel() {
 // start chooses the kind of servers by starting those that the tests share: an
 // engine that answers may still have no images, or refuse to run them.
 func start() error {
-	wanted := os.Getenv(ServersEnv)
-	var reason error
-	switch wanted {
+	note := ""
+	switch wanted := os.Getenv(ServersEnv); wanted {
 	case "", "containers":
-		reason = startOn(func() (engine, error) { return dockerEngine() }, "")
-		if reason == nil || wanted != "" {
-			return reason
+		d, err := dockerEngine()
+		if err == nil {
+			err = startOn(d, note)
 		}
+		if err == nil || wanted != "" {
+			return err
+		}
+		note = fmt.Sprintf("; no containers: %v", err)
 		fallthrough
 	case "processes":
-		note := ""
-		if reason != nil {
-			note = fmt.Sprintf("; no containers: %v", reason)
-		}
-		return startOn(func() (engine, error) { return processes{}, nil }, note)
+		return startOn(processes{}, note)
+	default:
+		return fmt.Errorf("%s=%q is neither containers nor processes", ServersEnv, wanted)
 	}
-	return fmt.Errorf("%s=%q is neither containers nor processes", ServersEnv, wanted)
 }
 
-func startOn(choose func() (engine, error), note string) (err error) {
-	if servers.engine, err = choose(); err != nil {
-		return err
-	}
+func startOn(e engine, note string) (err error) {
+	servers.engine = e
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
 	postgres := background(func() (machine, error) { return servers.startPostgres(ctx, nil) })

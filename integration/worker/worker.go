@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second // for a worker to get somewhere
+	patience = time.Minute      // for a worker to get somewhere
 	endBound = 10 * time.Second // for a worker to end
 )
 
@@ -114,7 +114,7 @@ func (w *Worker) Append(o Order) (op string) {
 	w.Helper()
 	o.Op = w.journal.order(w.Name)
 	o.Amount = cmp.Or(o.Amount, 10)
-	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Patience = cmp.Or(o.Patience, 10*time.Minute)
 	w.send(o)
 	return o.Op
 }
