@@ -247,7 +247,39 @@ func TestDoReleasesWhateverHappens(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, lock.ErrLost, "work that outlived its lease must not look well done")
+		require.ErrorContains(t, err, "; the function had returned without an error, so what it committed stays")
+
+		err = l.Do(t.Context(), resource, func(ctx context.Context) error {
+			fake.Expire(resource)
+			<-ctx.Done()
+			return errBroken
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorIs(t, err, errBroken)
+		require.NotContains(t, err.Error(), "committed stays")
 	})
+}
+
+func TestDoRefusesANilFunctionBeforeItLocks(t *testing.T) {
+	t.Parallel()
+	fake := locktest.NewFake()
+	err := newLocker(t, fake).Do(t.Context(), resource, nil)
+	require.EqualError(t, err, `lock: do "`+resource+`": the function is nil; nothing was locked`)
+	require.Zero(t, fake.Calls(locktest.Acquire))
+}
+
+func TestErrorsNameTheResourceAsItIs(t *testing.T) {
+	t.Parallel()
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := newLocker(t, locktest.NewFake())
+	_, err := l.Acquire(dead, "x")
+	require.EqualError(t, err, `lock: acquire "x": context canceled`)
+	_, err = l.AcquireAll(dead, "y", "x")
+	require.EqualError(t, err, `lock: acquire "x", "y": context canceled`)
+	require.NoError(t, l.Close())
+	_, err = l.Acquire(t.Context(), "x")
+	require.EqualError(t, err, `lock: acquire "x": locker is closed`)
 }
 
 func TestFairServesInOrder(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,18 +82,30 @@ func (l *Locker) AcquireAll(ctx context.Context, resources ...string) (*Lease, e
 
 // Do runs fn with the context of a lease on resource and releases the lease, also
 // when fn panics. It returns fn's error, joined with that of the release if there is
-// one: ErrLost if the lease did not last until fn returned.
+// one: ErrLost if the lease did not last until fn returned. Where fn had returned
+// nil, what it committed stays: do not simply run it again. A nil fn is refused
+// before the lock is taken.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context) error) (err error) {
+	if fn == nil {
+		return fmt.Errorf("lock: do %q: the function is nil; nothing was locked", resource)
+	}
 	s, err := l.Acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
+	returned := false
 	defer func() {
-		if lost := s.Release(ctx); lost != nil {
+		switch lost := s.Release(ctx); {
+		case lost == nil:
+		case returned && err == nil:
+			err = fmt.Errorf("%w; the function had returned without an error, so what it committed stays", lost)
+		default:
 			err = errors.Join(err, lost)
 		}
 	}()
-	return fn(s.Context())
+	err = fn(s.Context())
+	returned = true
+	return err
 }
 
 // Close makes waiting and later acquisitions fail with ErrClosed, releases every
@@ -148,15 +162,23 @@ func (l *Locker) begin(ctx context.Context, what string, resources ...string) er
 		}
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("lock: %s %q: %w", what, resources, ended(ctx))
+		return fmt.Errorf("lock: %s %s: %w", what, quoted(resources), ended(ctx))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return fmt.Errorf("lock: %s %q: %w", what, resources, ErrClosed)
+		return fmt.Errorf("lock: %s %s: %w", what, quoted(resources), ErrClosed)
 	}
 	l.running.Add(1)
 	return nil
+}
+
+func quoted(resources []string) string {
+	names := make([]string, len(resources))
+	for i, r := range resources {
+		names[i] = strconv.Quote(r)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (l *Locker) isClosed() bool {
