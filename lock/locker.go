@@ -23,6 +23,7 @@ type Locker struct {
 	backend  Backend
 	keeper   *keeper
 	noAnswer error // to an Acquire within the TTL
+	lines    lines
 
 	mu      sync.Mutex
 	closed  bool
@@ -45,6 +46,7 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	}
 	return &Locker{
 		config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{}),
+		lines:    lines{of: make(map[string]*line)},
 		noAnswer: fmt.Errorf("no answer within the TTL of %v: %w", c.ttl, context.DeadlineExceeded),
 	}, nil
 }

@@ -59,6 +59,13 @@ func (s Scheme) Released(resource, nonce string) string {
 	return s.key("released", resource) + ":" + nonce
 }
 
+// Queue returns the key of the list of those who wait for resource in order.
+func (s Scheme) Queue(resource string) string { return s.key("queue", resource) + ":" + resource }
+
+// Alive returns the key of the hash that has until when each of them is presumed
+// alive.
+func (s Scheme) Alive(resource string) string { return s.key("alive", resource) + ":" + resource }
+
 func (s Scheme) key(kind, resource string) string {
 	return s.Prefix + ":" + kind + ":{" + strconv.Itoa(s.shard(resource)) + "}"
 }

@@ -96,14 +96,22 @@ func watch(t *testing.T, b lock.Backend) {
 	w := b.(lock.Waiter)
 	r := request(name(), long)
 	take(t, b, r)
-	wake, stop, err := w.Watch(t.Context(), r.Resource)
-	require.NoError(t, err)
+	wake, stop := w.Watch(lock.Request{Resource: r.Resource})
 	defer stop()
-	require.NoError(t, b.Release(t.Context(), r))
-	select {
-	case <-wake:
-	case <-time.After(10 * time.Second):
-		t.Fatal("a release after Watch wakes nobody")
+	woken := func(why string) {
+		t.Helper()
+		select {
+		case <-wake:
+		case <-time.After(10 * time.Second):
+			t.Fatal(why)
+		}
+	}
+	woken("the watch never comes into effect")
+	for range 3 {
+		require.NoError(t, b.Release(t.Context(), r))
+		woken("a release wakes nobody")
+		r = request(r.Resource, long)
+		take(t, b, r)
 	}
 }
 
@@ -126,14 +134,13 @@ func fair(t *testing.T, b lock.Backend) {
 	require.NoError(t, b.Release(t.Context(), second))
 	require.NoError(t, turn(third, long))
 	require.NoError(t, b.Release(t.Context(), third))
-	require.ErrorIs(t, func() error { _ = turn(holder, long); return turn(second, long) }(), lock.ErrHeld)
+
+	holder, second = request(resource, long), request(resource, long)
+	withdrawn := request(resource, long)
+	require.NoError(t, turn(holder, long))
+	require.ErrorIs(t, turn(withdrawn, long), lock.ErrHeld)
+	require.ErrorIs(t, turn(second, long), lock.ErrHeld)
+	require.NoError(t, f.Withdraw(t.Context(), withdrawn))
 	require.NoError(t, b.Release(t.Context(), holder))
 	require.NoError(t, turn(second, long))
-
-	withdrawn := request(resource, long)
-	require.ErrorIs(t, turn(withdrawn, long), lock.ErrHeld)
-	require.ErrorIs(t, turn(third, long), lock.ErrHeld)
-	require.NoError(t, f.Withdraw(t.Context(), withdrawn))
-	require.NoError(t, b.Release(t.Context(), second))
-	require.NoError(t, turn(third, long))
 }

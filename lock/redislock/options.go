@@ -107,16 +107,24 @@ type keys struct {
 	lock    string
 	counter string
 	mark    string // that the member has released, for a short time
+	queue   string // of a fair lock
+	alive   string // until when those in the queue are presumed alive
 }
 
 func (c config) keys(resource, member string) keys {
 	if c.mode == own {
-		return keys{lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member)}
+		return keys{
+			lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member),
+			queue: c.scheme.Queue(resource), alive: c.scheme.Alive(resource),
+		}
 	}
 	lock, counter := c.names(resource)
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.
-	return keys{lock: lock, counter: counter, mark: counter + ":released:" + member}
+	return keys{
+		lock: lock, counter: counter, mark: counter + ":released:" + member,
+		queue: counter + ":queue:" + resource, alive: counter + ":alive:" + resource,
+	}
 }
 
 // hashTag is the part of a key that decides its slot, "" if that is the whole key.

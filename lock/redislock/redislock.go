@@ -38,7 +38,7 @@ var releaseLua string
 var (
 	acquireScript = redis.NewScript(rediskeys.CounterLua + acquireLua)
 	renewScript   = redis.NewScript(renewLua)
-	releaseScript = redis.NewScript(releaseLua)
+	releaseScript = redis.NewScript(queueLua + releaseLua)
 )
 
 // markLife is how long a release can be told from a loss when its reply was
@@ -46,10 +46,12 @@ var (
 const markLife = 10 * time.Second
 
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
-// [lock.Joiner], [lock.Inspector] and [lock.BatchRenewer] too.
+// all optional interfaces of package lock.
 type Backend struct {
-	rdb    redis.UniversalClient
-	config config
+	rdb     redis.UniversalClient
+	config  config
+	hub     *hub
+	publish string // the command by which a release is made known
 }
 
 // New returns a back end on rdb. It does not talk to the server, and never closes
@@ -59,7 +61,11 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{rdb: rdb, config: c}, nil
+	b := &Backend{rdb: rdb, config: c, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)}, publish: "PUBLISH"}
+	if sharded(rdb) {
+		b.publish = "SPUBLISH"
+	}
+	return b, nil
 }
 
 // Bounded implements [lock.Bounded]. While nothing answers, a call ends with its
@@ -84,24 +90,37 @@ func (b *Backend) Bounded() bool {
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	return b.acquire(ctx, r, acquireScript)
+}
+
+// acquire runs one of the two scripts that acquire; patience only goes to the one
+// that queues.
+func (b *Backend) acquire(ctx context.Context, r lock.Request, script *redis.Script, patience ...any) (guard.Token, error) {
 	if err := validate("acquire", r); err != nil {
 		return 0, err
 	}
 	keys := b.config.keys(r.Resource, r.Nonce)
-	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter, keys.mark},
-		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode).Slice()
+	names := []string{keys.lock, keys.counter, keys.mark}
+	if len(patience) > 0 {
+		names = append(names, keys.queue, keys.alive)
+	}
+	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode}, patience...)
+	reply, err := script.Run(ctx, b.rdb, names, args...).Slice()
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
 	}
-	if len(reply) < 2 {
+	if len(reply) < 2 || reply[0] == int64(0) && len(reply) < 3 {
 		return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
 	granted, _ := reply[0].(int64)
 	text, _ := reply[1].(string)
 	switch granted {
 	case 0:
-		left, _ := reply[len(reply)-1].(int64)
-		return 0, &lock.HeldError{Resource: r.Resource, Holder: text, Remaining: max(0, time.Duration(left)*time.Millisecond)}
+		left, _ := reply[2].(int64)
+		return 0, &lock.HeldError{
+			Resource: r.Resource, Holder: text, Silent: len(reply) > 3,
+			Remaining: max(0, time.Duration(left)*time.Millisecond),
+		}
 	case -1:
 		return 0, fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
 	}
@@ -157,17 +176,16 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	keys := b.config.keys(r.Resource, member)
 	return b.outcome("release", r.Resource, keys,
-		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark}, r.Nonce, member, milliseconds(markLife)))
+		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark, keys.queue, keys.alive}, r.Nonce, member, milliseconds(markLife), b.publish))
 }
 
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
 	keys := b.config.keys(resource, "")
-	var fields *redis.SliceCmd
-	var size *redis.IntCmd
+	var fields *redis.MapStringStringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields, size, left = p.HMGet(ctx, keys.lock, "token", "holder"), p.HLen(ctx, keys.lock), p.PTTL(ctx, keys.lock)
+		fields, left = p.HGetAll(ctx, keys.lock), p.PTTL(ctx, keys.lock)
 		return nil
 	})
 	h := lock.Holding{Resource: resource}
@@ -178,12 +196,16 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	if err != nil {
 		return h, b.failed("inspect", resource, keys, err)
 	}
-	token, held := fields.Val()[0].(string)
+	token, held := fields.Val()["token"]
 	if !held {
 		return h, nil
 	}
-	h.Holder, _ = fields.Val()[1].(string)
-	h.Members, h.Remaining = int(size.Val())-3, max(0, left.Val())
+	h.Holder, h.Remaining = fields.Val()["holder"], max(0, left.Val())
+	for name := range fields.Val() {
+		if strings.HasPrefix(name, "m:") {
+			h.Members++
+		}
+	}
 	return h, h.Token.UnmarshalText([]byte(token))
 }
 

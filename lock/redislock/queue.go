@@ -1,0 +1,37 @@
+package redislock
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/rediskeys"
+	"github.com/go-fencing/fencing/lock"
+)
+
+//go:embed queue.lua
+var queueLua string
+
+//go:embed withdraw.lua
+var withdrawLua string
+
+var (
+	turnScript     = redis.NewScript(rediskeys.CounterLua + queueLua + acquireLua)
+	withdrawScript = redis.NewScript(queueLua + withdrawLua)
+)
+
+// AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
+// queue: either all processes use a resource with lock.WithFair, or none.
+func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
+	return b.acquire(ctx, r, turnScript, milliseconds(patience))
+}
+
+// Withdraw implements [lock.FairBackend].
+func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
+	keys := b.config.keys(r.Resource, r.Nonce)
+	return b.outcome("withdraw", r.Resource, keys,
+		withdrawScript.Run(ctx, b.rdb, []string{keys.lock, keys.queue, keys.alive}, r.Nonce, b.publish))
+}
