@@ -1,9 +1,9 @@
--- Takes the lock, or says who has it; follows counter.lua, and queue.lua if it is
--- fair.
+-- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
+-- fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
 -- holder, TTL in ms, after, greatest jump, 'shared' if another library may keep
 -- something under the lock's key, and if fair: patience in ms.
--- Returns {1, token}, {0, holder, remaining ms}, the same with a fourth element if
+-- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
 -- its release wakes nobody, or {-1, counter} for a jump.
 
 local fair = ARGV[7]
@@ -43,8 +43,6 @@ if not token then
   end
 end
 if not token or not greater(token, ARGV[4]) then
-  -- What can fail comes before the first write to the lock: scripts do not roll
-  -- back.
   local refusal
   token, refusal = advance(KEYS[2], ARGV[4], ARGV[5])
   if not token then
@@ -56,4 +54,4 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 if fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) then
   redis.call('HSET', KEYS[1], 'queued', '')
 end
-return {1, token}
+return token

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
@@ -19,8 +17,8 @@ var queueLua string
 var withdrawLua string
 
 var (
-	turnScript     = redis.NewScript(rediskeys.CounterLua + queueLua + acquireLua)
-	withdrawScript = redis.NewScript(queueLua + withdrawLua)
+	turnScript     = newScript(rediskeys.CounterLua + queueLua + acquireLua)
+	withdrawScript = newScript(queueLua + withdrawLua)
 )
 
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
@@ -32,6 +30,6 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
 	keys := b.config.keys(r.Resource, r.Nonce)
-	return b.outcome("withdraw", r.Resource, keys,
-		withdrawScript.Run(ctx, b.rdb, []string{keys.lock, keys.queue, keys.alive}, r.Nonce, b.publish))
+	reply, err := withdrawScript.run(ctx, b.calls, []string{keys.lock, keys.queue, keys.alive}, []any{r.Nonce, b.publish})
+	return b.outcome("withdraw", r.Resource, keys, reply, err)
 }

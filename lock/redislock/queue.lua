@@ -42,10 +42,8 @@ local function dequeue(queue, alive, nonce)
   return redis.call('EXISTS', queue) == 1
 end
 
--- wake tells those who wait for a lock that it is free: of those who queue, the
--- first. Publishing may be forbidden, or unknown to the server; then they find out
--- by asking.
+-- wake tells the first contender that the lock is free, and those who do not queue.
 local function wake(publish, channel, queue, alive)
-  redis.pcall(publish, channel, queue and first(queue, alive) or '')
+  redis.pcall(publish, channel, first(queue, alive) or '')
 end
 

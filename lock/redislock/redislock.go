@@ -26,6 +26,9 @@ import (
 	"github.com/go-fencing/fencing/sequencer"
 )
 
+//go:embed grant.lua
+var grantLua string
+
 //go:embed acquire.lua
 var acquireLua string
 
@@ -35,23 +38,31 @@ var renewLua string
 //go:embed release.lua
 var releaseLua string
 
+//go:embed handover.lua
+var handoverLua string
+
 var (
-	acquireScript = redis.NewScript(rediskeys.CounterLua + acquireLua)
-	renewScript   = redis.NewScript(renewLua)
-	releaseScript = redis.NewScript(queueLua + releaseLua)
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + acquireLua)
+	renewScript   = newScript(renewLua)
+	releaseScript = newScript(releaseLua + queueLua + handoverLua)
 )
 
-// markLife is how long a release can be told from a loss when its reply was
-// missed: longer than a client repeats a call by itself.
-const markLife = 10 * time.Second
+// markLife is how long, in milliseconds, a release can be told from a loss when its
+// reply was missed: longer than a client repeats a call by itself.
+const markLife = 10_000
 
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
 // all optional interfaces of package lock.
 type Backend struct {
-	rdb     redis.UniversalClient
-	config  config
-	hub     *hub
-	publish string // the command by which a release is made known
+	rdb    redis.UniversalClient
+	config config
+	calls  *batcher
+	hub    *hub
+
+	// Arguments of the scripts that never change.
+	publish any // the command by which a release is made known
+	maxJump any
+	mode    any
 }
 
 // New returns a back end on rdb. It does not talk to the server, and never closes
@@ -61,7 +72,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{rdb: rdb, config: c, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)}, publish: "PUBLISH"}
+	b := &Backend{
+		rdb: rdb, config: c, calls: &batcher{rdb: rdb}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
+		publish: "PUBLISH", maxJump: int64(c.maxJump), mode: c.mode,
+	}
 	if sharded(rdb) {
 		b.publish = "SPUBLISH"
 	}
@@ -95,7 +109,7 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 
 // acquire runs one of the two scripts that acquire; patience only goes to the one
 // that queues.
-func (b *Backend) acquire(ctx context.Context, r lock.Request, script *redis.Script, patience ...any) (guard.Token, error) {
+func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patience ...any) (guard.Token, error) {
 	if err := validate("acquire", r); err != nil {
 		return 0, err
 	}
@@ -104,31 +118,41 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, script *redis.Scr
 	if len(patience) > 0 {
 		names = append(names, keys.queue, keys.alive)
 	}
-	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode}, patience...)
-	reply, err := script.Run(ctx, b.rdb, names, args...).Slice()
+	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.maxJump, b.mode}, patience...)
+	reply, err := s.run(ctx, b.calls, names, args)
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
 	}
-	if len(reply) < 2 || reply[0] == int64(0) && len(reply) < 3 {
-		return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
-	}
-	granted, _ := reply[0].(int64)
-	text, _ := reply[1].(string)
-	switch granted {
-	case 0:
-		left, _ := reply[2].(int64)
-		return 0, &lock.HeldError{
-			Resource: r.Resource, Holder: text, Silent: len(reply) > 3,
-			Remaining: max(0, time.Duration(left)*time.Millisecond),
+	switch reply := reply.(type) {
+	case int64:
+		return guard.Token(reply), nil
+	case string:
+		var token guard.Token
+		if err := token.UnmarshalText([]byte(reply)); err != nil {
+			return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
 		}
-	case -1:
-		return 0, fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
+		return token, nil
+	case []any:
+		return 0, b.refused(r, keys, reply)
 	}
-	var token guard.Token
-	if err := token.UnmarshalText([]byte(text)); err != nil {
-		return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
+	return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
+}
+
+// refused turns the reply of a script that did not grant into an error.
+func (b *Backend) refused(r lock.Request, keys keys, reply []any) error {
+	if len(reply) < 2 {
+		return fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
-	return token, nil
+	text, _ := reply[1].(string)
+	if reply[0] == int64(-1) {
+		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
+	}
+	held := &lock.HeldError{Resource: r.Resource, Holder: text, Silent: len(reply) > 3}
+	if len(reply) > 2 {
+		left, _ := reply[2].(int64)
+		held.Remaining = max(0, time.Duration(left)*time.Millisecond)
+	}
+	return held
 }
 
 // Renew implements [lock.Backend].
@@ -140,7 +164,8 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	keys := b.config.keys(r.Resource, member)
-	return b.outcome("renew", r.Resource, keys, renewScript.Run(ctx, b.rdb, []string{keys.lock}, r.Nonce, milliseconds(r.TTL), member))
+	reply, err := renewScript.run(ctx, b.calls, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
+	return b.outcome("renew", r.Resource, keys, reply, err)
 }
 
 // RenewAll implements [lock.BatchRenewer] with a pipeline.
@@ -153,7 +178,7 @@ func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error
 	}
 	errs := make([]error, len(requests))
 	for i, r := range requests {
-		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i])
+		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
 	}
 	return errs
 }
@@ -175,8 +200,9 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	keys := b.config.keys(r.Resource, member)
-	return b.outcome("release", r.Resource, keys,
-		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark, keys.queue, keys.alive}, r.Nonce, member, milliseconds(markLife), b.publish))
+	reply, err := releaseScript.run(ctx, b.calls,
+		[]string{keys.lock, keys.mark, keys.queue, keys.alive}, []any{r.Nonce, member, markLife, b.publish})
+	return b.outcome("release", r.Resource, keys, reply, err)
 }
 
 // Inspect implements [lock.Inspector].
@@ -210,14 +236,13 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 }
 
 // outcome turns the reply of a script that returns 1 or 0 into nil or ErrLost.
-func (b *Backend) outcome(what, resource string, keys keys, cmd *redis.Cmd) error {
-	n, err := cmd.Int()
+func (b *Backend) outcome(what, resource string, keys keys, reply any, err error) error {
 	switch {
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.lock, lock.ErrLost)
 	case err != nil:
 		return b.failed(what, resource, keys, err)
-	case n == 0:
+	case reply != int64(1):
 		return fmt.Errorf("redislock: %s %q: %w", what, resource, lock.ErrLost)
 	}
 	return nil

@@ -1,0 +1,44 @@
+package redislock
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A script is redis.Script with fewer allocations.
+type script struct {
+	*redis.Script
+	source string
+	hash   any
+}
+
+func newScript(source string) *script {
+	s := redis.NewScript(source)
+	return &script{s, source, s.Hash()}
+}
+
+// run evaluates the script, also on a server that does not know it yet.
+func (s *script) run(ctx context.Context, b *batcher, keys []string, args []any) (any, error) {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", s.hash, len(keys), keys[0])
+	for i := 1; i < len(keys); i++ {
+		all = append(all, &keys[i])
+	}
+	all = append(all, args...)
+	reply, err := process(ctx, b, all)
+	if says(err, "NOSCRIPT") {
+		all[0], all[1] = "eval", s.source
+		reply, err = process(ctx, b, all)
+	}
+	return reply, err
+}
+
+func process(ctx context.Context, b *batcher, args []any) (any, error) {
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	if err := b.process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
