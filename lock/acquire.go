@@ -77,8 +77,11 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 				return h, nil
 			}
 			l.drop(h)
+			if !errors.Is(err, errSuperseded) {
+				return nil, w.explain(ctx, err)
+			}
 		}
-		if !wait || !errors.Is(err, ErrHeld) && !errors.Is(err, errSuperseded) {
+		if !wait || !w.again(ctx, err) {
 			return nil, w.explain(ctx, err)
 		}
 		refused = err

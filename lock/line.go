@@ -1,6 +1,10 @@
 package lock
 
-import "sync"
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
 
 // A line is where the waiters of one locker for one resource stand, in the order
 // in which they came. Only the one at its front asks the back end: a release
@@ -43,10 +47,21 @@ func (w *waiter) queue(refused error) bool {
 			ls.of[w.resource] = w.line
 		}
 	}
-	if refused != nil {
-		w.line.refused = refused
-	}
+	w.line.refuse(refused)
 	return true
+}
+
+// refuse notes why the one at the front waits. An error of the back end does not
+// tell who has the lock, so that the last holder known stays.
+func (q *line) refuse(reason error) {
+	held, known := errors.AsType[*HeldError](q.refused)
+	switch {
+	case reason == nil:
+	case errors.Is(reason, ErrHeld) || !known:
+		q.refused = reason
+	default:
+		q.refused = fmt.Errorf("%w; asked again: %w", held, reason)
+	}
 }
 
 // alone reports whether w has a line of its own: a fair back end puts all waiters

@@ -172,3 +172,66 @@ func TestFairWaitersOfSeveralLockersAreServedInOrder(t *testing.T) {
 		require.IsIncreasing(t, order)
 	})
 }
+
+// A failover, seen by one who waits already.
+func TestAWaiterOutlivesAnOutageOfTheBackEnd(t *testing.T) {
+	for name, opts := range map[string][]lock.Option{"plain": nil, "bounded": {lock.WithMaxRetries(1000)}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := locktest.NewFake()
+				first := acquire(t, newLocker(t, fake))
+				got := make(chan error, 1)
+				go func() {
+					s, err := newLocker(t, fake, opts...).Acquire(t.Context(), resource)
+					if err == nil {
+						err = s.Release(t.Context())
+					}
+					got <- err
+				}()
+				time.Sleep(time.Second)
+				fake.Before(locktest.Acquire, fail)
+				time.Sleep(ttl - 2*time.Second)
+				fake.Before(locktest.Acquire, nil)
+				require.NoError(t, first.Release(t.Context()))
+				require.NoError(t, <-got)
+			})
+		})
+	}
+}
+
+func TestAnOutageLongerThanTheTTLIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		acquire(t, newLocker(t, fake, lock.WithHolder("worker-1")))
+		got := make(chan error, 1)
+		l := newLocker(t, fake)
+		go func() {
+			_, err := l.Acquire(t.Context(), resource)
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		fake.Before(locktest.Acquire, fail)
+		begun := time.Now()
+		require.ErrorIs(t, <-got, errBroken)
+		require.LessOrEqual(t, time.Since(begun), ttl+2*time.Second)
+
+		_, err := l.Acquire(t.Context(), resource)
+		require.ErrorIs(t, err, errBroken, "who does not wait yet is told at once")
+		require.LessOrEqual(t, time.Since(begun), ttl+2*time.Second)
+	})
+}
+
+func TestTheEndOfAWaitNamesTheHolderAndTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		acquire(t, newLocker(t, fake, lock.WithHolder("worker-1")))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second, func() { fake.Before(locktest.Acquire, fail) })
+		_, err := newLocker(t, fake).Acquire(ctx, resource)
+		for _, is := range []error{context.DeadlineExceeded, lock.ErrHeld, errBroken} {
+			require.ErrorIs(t, err, is)
+		}
+		require.ErrorContains(t, err, "worker-1")
+	})
+}

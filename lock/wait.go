@@ -22,8 +22,9 @@ type waiter struct {
 	begun    time.Time
 	id       string // nonce of the next attempt
 	refusals int
-	line     *line // nil while it does not wait
-	first    bool  // in its line
+	answered time.Time // when the back end last said that the lock is held
+	line     *line     // nil while it does not wait
+	first    bool      // in its line
 }
 
 // nonce returns the nonce of the next attempt. It stays the same while the lock
@@ -82,6 +83,24 @@ func (w *waiter) wait(ctx context.Context, refused error) error {
 	case <-ctx.Done():
 		return w.explain(ctx, ended(ctx))
 	}
+}
+
+// again reports whether an attempt that failed with err is to be repeated. What
+// goes wrong while a lock is waited for may be a failover: it is worth waiting for
+// as long as a crashed holder would be, and is not hidden after that.
+func (w *waiter) again(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, ErrHeld), errors.Is(err, errSuperseded):
+		w.answered = time.Now()
+		return true
+	case w.refusals == 0, ctx.Err() != nil, time.Since(w.answered) > w.locker.ttl:
+		return false
+	}
+	w.id = "" // spent: the attempt is undone
+	if w.locker.fair {
+		w.leave(nil)
+	}
+	return true
 }
 
 func (w *waiter) closed() error {

@@ -14,7 +14,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -166,32 +165,6 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 	keys := b.config.keys(r.Resource, member)
 	reply, err := renewScript.run(ctx, b.calls, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
 	return b.outcome("renew", r.Resource, keys, reply, err)
-}
-
-// RenewAll implements [lock.BatchRenewer] with a pipeline.
-func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error {
-	cmds := b.pipeline(ctx, requests)
-	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
-		if err := renewScript.Load(ctx, b.rdb).Err(); err == nil {
-			cmds = b.pipeline(ctx, requests)
-		}
-	}
-	errs := make([]error, len(requests))
-	for i, r := range requests {
-		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
-	}
-	return errs
-}
-
-func (b *Backend) pipeline(ctx context.Context, requests []lock.Request) []*redis.Cmd {
-	cmds := make([]*redis.Cmd, len(requests))
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for i, r := range requests {
-			cmds[i] = renewScript.EvalSha(ctx, p, []string{b.config.keys(r.Resource, "").lock}, r.Nonce, milliseconds(r.TTL), "")
-		}
-		return nil
-	})
-	return cmds
 }
 
 // Release implements [lock.Backend].
