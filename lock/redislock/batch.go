@@ -30,18 +30,18 @@ type waitingCall struct {
 	done chan struct{}
 }
 
-// process does cmd. When ctx ends first, cmd may still be done, and must not be
-// looked at.
-func (b *batcher) process(ctx context.Context, cmd *redis.Cmd) error {
+// do is a [call]. When ctx ends first, the command may still be done.
+func (b *batcher) do(ctx context.Context, args []any) (any, error) {
+	cmd := command(ctx, args)
 	b.mu.Lock()
 	if b.calls < fewCalls && !b.flushing {
 		b.calls++
 		b.mu.Unlock()
-		err := b.rdb.Process(ctx, cmd)
+		_ = b.rdb.Process(ctx, cmd) // cmd has it
 		b.mu.Lock()
 		b.calls--
 		b.mu.Unlock()
-		return err
+		return cmd.Result()
 	}
 	call := &waitingCall{cmd, make(chan struct{})}
 	b.waiting = append(b.waiting, call)
@@ -52,9 +52,9 @@ func (b *batcher) process(ctx context.Context, cmd *redis.Cmd) error {
 	b.mu.Unlock()
 	select {
 	case <-call.done:
-		return cmd.Err()
+		return cmd.Result()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,6 +18,10 @@ type config struct {
 	names   func(resource string) (lock, counter string) // instead of the scheme
 	maxJump guard.Token
 	mode    string
+
+	replicas     int // that must confirm an acquisition
+	replicasWait time.Duration
+	replicated   bool
 }
 
 // Whose the keys of the locks are.
@@ -65,6 +70,11 @@ func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
 	}
 	if c.maxJump <= 0 {
 		return c, fmt.Errorf("redislock: greatest jump %d is not positive", c.maxJump)
+	}
+	if c.replicated {
+		if err := c.checkReplicas(rdb); err != nil {
+			return c, err
+		}
 	}
 	if c.mode == shared {
 		return c, c.checkNames(rdb)

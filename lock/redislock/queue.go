@@ -30,6 +30,6 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
 	keys := b.config.keys(r.Resource, r.Nonce)
-	reply, err := withdrawScript.run(ctx, b.calls, []string{keys.lock, keys.queue, keys.alive}, []any{r.Nonce, b.publish})
+	reply, err := withdrawScript.run(ctx, b.calls.do, []string{keys.lock, keys.queue, keys.alive}, []any{r.Nonce, b.publish})
 	return b.outcome("withdraw", r.Resource, keys, reply, err)
 }

@@ -13,6 +13,7 @@ package redislock
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -118,7 +119,14 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patien
 		names = append(names, keys.queue, keys.alive)
 	}
 	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.maxJump, b.mode}, patience...)
-	reply, err := s.run(ctx, b.calls, names, args)
+	send := b.calls.do
+	if b.config.replicas > 0 {
+		send = b.confirmed
+	}
+	reply, err := s.run(ctx, send, names, args)
+	if errors.Is(err, ErrReplicas) {
+		b.giveBack(ctx, r)
+	}
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
 	}
@@ -163,7 +171,7 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	keys := b.config.keys(r.Resource, member)
-	reply, err := renewScript.run(ctx, b.calls, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
+	reply, err := renewScript.run(ctx, b.calls.do, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
 	return b.outcome("renew", r.Resource, keys, reply, err)
 }
 
@@ -173,7 +181,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	keys := b.config.keys(r.Resource, member)
-	reply, err := releaseScript.run(ctx, b.calls,
+	reply, err := releaseScript.run(ctx, b.calls.do,
 		[]string{keys.lock, keys.mark, keys.queue, keys.alive}, []any{r.Nonce, member, markLife, b.publish})
 	return b.outcome("release", r.Resource, keys, reply, err)
 }

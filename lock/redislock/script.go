@@ -18,27 +18,28 @@ func newScript(source string) *script {
 	return &script{s, source, s.Hash()}
 }
 
+// A call sends a command, given as its arguments.
+type call func(ctx context.Context, args []any) (any, error)
+
 // run evaluates the script, also on a server that does not know it yet.
-func (s *script) run(ctx context.Context, b *batcher, keys []string, args []any) (any, error) {
+func (s *script) run(ctx context.Context, send call, keys []string, args []any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.hash, len(keys), keys[0])
 	for i := 1; i < len(keys); i++ {
 		all = append(all, &keys[i])
 	}
 	all = append(all, args...)
-	reply, err := process(ctx, b, all)
+	reply, err := send(ctx, all)
 	if says(err, "NOSCRIPT") {
 		all[0], all[1] = "eval", s.source
-		reply, err = process(ctx, b, all)
+		reply, err = send(ctx, all)
 	}
 	return reply, err
 }
 
-func process(ctx context.Context, b *batcher, args []any) (any, error) {
+// command returns the command of a script's arguments.
+func command(ctx context.Context, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(3)
-	if err := b.process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
+	return cmd
 }
