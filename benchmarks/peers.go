@@ -10,6 +10,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
@@ -34,6 +36,7 @@ var peers = []peer{
 	{"fencing", func(url string) (engine, error) { return openOurs(url) }},
 	{"fencing, fair", func(url string) (engine, error) { return openOurs(url, lock.WithFair()) }},
 	{"bsm/redislock", openBSM},
+	{"rueidislock", openRueidis},
 	{"redsync", openRedsync},
 	{"SET NX + script", openRaw},
 }
@@ -80,6 +83,30 @@ func openBSM(url string) (engine, error) {
 			return func() error { return s.Release(ctx) }, nil
 		},
 		close: func() { _ = rdb.Close() },
+	}, nil
+}
+
+// openRueidis asks for one key, as the others do, and not for its default of three.
+func openRueidis(url string) (engine, error) {
+	o, err := rueidis.ParseURL(url)
+	if err != nil {
+		return engine{}, err
+	}
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: o, KeyMajority: 1, KeyValidity: ttl, NoLoopTracking: true,
+	})
+	if err != nil {
+		return engine{}, err
+	}
+	return engine{
+		lock: func(ctx context.Context, resource string) (func() error, error) {
+			_, cancel, err := l.WithContext(ctx, resource)
+			if err != nil {
+				return nil, err
+			}
+			return func() error { cancel(); return nil }, nil
+		},
+		close: l.Close,
 	}, nil
 }
 
