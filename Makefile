@@ -1,6 +1,7 @@
 # Every target sets up what it needs; see scripts/deps.
 MODULES := . integration
 TESTFLAGS ?= -race -shuffle=on -timeout=25m
+FUZZTIME ?= 20s
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -20,8 +21,13 @@ lint: ## what CI checks besides the tests
 	  odd=$$($(GOFUMPT) -l .); test -z "$$odd" || { echo "not formatted: $$odd"; exit 1; }; \
 	  go vet ./...; $(STATICCHECK) ./...; go mod tidy -diff); done
 
-mutants: deps ## break each rule on purpose and see a test fail
+mutants: deps ## break each rule on purpose and see which tests fail
 	go run ./scripts/mutants
+
+fuzz: deps ## each fuzz target for FUZZTIME
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+	    echo "== $$file $$target"; (cd $$(dirname $$file) && go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .); done; done
 
 deps:
 	@scripts/deps

@@ -46,12 +46,12 @@ var policy = []rule{
 	{packages: "pgguard", own: guards, drivers: 1},
 	{packages: "sqlguard", own: guards},                                                              // no driver: whoever uses one database does not build the drivers of the others
 	{packages: "gormguard", own: append(slices.Clone(guards), "sqlguard", "migrations"), drivers: 1}, // sqlguard: the dialects are written once; migrations: the remedy in an error
-	{packages: "migrations", modules: []string{"github.com/jackc/pgx/v5"}},
+	{packages: "migrations", own: []string{"internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
 }
 
 var (
 	testify  = "github.com/stretchr/testify"
-	guards   = []string{"guard", "sequencer", "internal/*"} // never lock: who only fences takes no lock library along
+	guards   = []string{"guard", "sequencer", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
 	backEnds = []string{"lock", "guard", "sequencer", "internal/rediskeys"}
 	// free packages are programs, and helpers that nobody outside can import.
 	free = []string{".", "cmd", "examples", "internal", "scripts"}
@@ -164,24 +164,25 @@ func TestPolicyRefuses(t *testing.T) {
 		imports  []string
 		want     string
 	}{
-		"guard is free of drivers":            {"guard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
-		"guard is free of the module":         {"guard", []string{module + "/sequencer"}, "sequencer"},
-		"guard takes the standard library":    {"guard", []string{"context"}, ""},
-		"guardtest takes testify":             {"guard/guardtest", []string{testify + "/sub", module + "/guard"}, ""},
-		"guardtest takes no driver":           {"guard/guardtest", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
-		"lock takes no driver":                {"lock", []string{"github.com/redis/go-redis/v9/sub"}, "go-redis"},
-		"lock takes no guard of a store":      {"lock", []string{module + "/pgguard"}, "pgguard"},
-		"a back end takes one driver":         {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
-		"a back end takes no second driver":   {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
-		"a back end takes no other back end":  {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
-		"sqlguard takes no driver":            {"sqlguard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
-		"a guard never takes lock":            {"pgguard", []string{module + "/lock"}, "imports lock"},
-		"a sequencer never takes lock":        {"sequencer/redisseq", []string{module + "/lock"}, "imports lock"},
-		"migrations takes pgx":                {"migrations", []string{"github.com/jackc/pgx/v5/sub"}, ""},
-		"migrations takes nothing else":       {"migrations", []string{module + "/guard", testify + "/sub"}, "imports guard"},
-		"a new package needs a rule":          {"elsewhere", nil, "no rule"},
-		"an unknown module is not overlooked": {"lock/redislock", []string{"example.com/unknown"}, "no known module"},
-		"a program is free":                   {"cmd/fencectl", []string{module + "/lock", testify + "/sub"}, ""},
+		"guard is free of drivers":             {"guard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"guard is free of the module":          {"guard", []string{module + "/sequencer"}, "sequencer"},
+		"guard takes the standard library":     {"guard", []string{"context"}, ""},
+		"guardtest takes testify":              {"guard/guardtest", []string{testify + "/sub", module + "/guard"}, ""},
+		"guardtest takes no driver":            {"guard/guardtest", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"lock takes no driver":                 {"lock", []string{"github.com/redis/go-redis/v9/sub"}, "go-redis"},
+		"lock takes no guard of a store":       {"lock", []string{module + "/pgguard"}, "pgguard"},
+		"a back end takes one driver":          {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
+		"a back end takes no second driver":    {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
+		"a back end takes no other back end":   {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"sqlguard takes no driver":             {"sqlguard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"a guard never takes lock":             {"pgguard", []string{module + "/lock"}, "imports lock"},
+		"a guard takes no server of the tests": {"pgguard", []string{module + "/internal/localserver"}, "internal/localserver"},
+		"a sequencer never takes lock":         {"sequencer/redisseq", []string{module + "/lock"}, "imports lock"},
+		"migrations takes pgx":                 {"migrations", []string{"github.com/jackc/pgx/v5/sub"}, ""},
+		"migrations takes nothing else":        {"migrations", []string{module + "/guard", testify + "/sub"}, "imports guard"},
+		"a new package needs a rule":           {"elsewhere", nil, "no rule"},
+		"an unknown module is not overlooked":  {"lock/redislock", []string{"example.com/unknown"}, "no known module"},
+		"a program is free":                    {"cmd/fencectl", []string{module + "/lock", testify + "/sub"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -110,7 +110,9 @@ func TestS2_HolderIsRefusedAsSoonAsAnotherHasRead(t *testing.T) {
 func TestS4_LateCommitComesBeforeTheNextRead(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	a, b := s.worker("a"), s.worker("b")
+	// On a busy machine neither A's transaction nor B's wait for it may be ended.
+	patient := func(c *worker.Config) { c.LockTimeout, c.IdleTimeout = 2*soon, soon }
+	a, b := s.worker("a", patient), s.worker("b", patient)
 	s.warmUp(b, sku)
 	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Written)
 	a.Stop()
@@ -128,8 +130,7 @@ func TestS4_LateCommitComesBeforeTheNextRead(t *testing.T) {
 func TestS27_LateHolderLeavesItsSuccessorsLockAlone(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	long := func(c *worker.Config) { c.TTL = 2 * time.Second } // B must not lose its lease on a busy machine
-	a, b := s.worker("a", long), s.worker("b", long)
+	a, b := s.worker("a"), s.worker("b", func(c *worker.Config) { c.TTL = 20 * time.Second }) // B must not lose its lease on a busy machine
 	s.warmUp(b, sku)
 	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Read)
 	a.Stop()

@@ -16,7 +16,8 @@ import (
 func TestS5_IdleStaleTransactionIsEndedByTheServer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	a, b := s.worker("a", func(c *worker.Config) { c.IdleTimeout = 4 * time.Second }), s.worker("b")
+	// Long enough to see B wait: it begins to when A's lease has run out.
+	a, b := s.worker("a", func(c *worker.Config) { c.IdleTimeout = 8 * time.Second }), s.worker("b", func(c *worker.Config) { c.LockTimeout = soon })
 	s.warmUp(b, sku)
 	opA, _ := a.hold(worker.Order{Resource: sku}, worker.Written)
 	a.Stop()

@@ -49,8 +49,9 @@ func TestSoak(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	last := s.worker("last")
-	s.warmUp(last, k.resources...) // life goes on
+	after := *s // for this goroutine, whose failures may end the test
+	after.TB = t
+	after.warmUp(after.worker("last"), k.resources...) // life goes on
 
 	t.Log(k.counts())
 	if !testing.Short() {

@@ -104,7 +104,7 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	return h, nil
 }
 
-// call sends one Acquire. It returns by the end of ctx, of the locker, or of the
+// call sends one Acquire. It returns by the end of ctx or of the
 // TTL, after which a grant would be worthless. A reply that is lost may have been
 // a grant: whatever is not a clear answer is undone in the background.
 func (l *Locker) call(ctx context.Context, r Request) (guard.Token, error) {

@@ -80,6 +80,79 @@ func ExampleLocker_AcquireAll() {
 	// account:bob
 }
 
+// Do tells work that failed from work that outlived its lease.
+func ExampleLocker_Do() {
+	locker, _ := lock.New(memlock.New(), lock.WithTTL(50*time.Millisecond), lock.WithoutRenewal())
+	defer func() { _ = locker.Close() }()
+
+	ctx := context.Background()
+	err := locker.Do(ctx, "report:daily", func(ctx context.Context) error {
+		f, _ := guard.FromContext(ctx, "report:daily")
+		fmt.Println("under token", f.Token)
+		return nil
+	})
+	fmt.Println(err)
+
+	err = locker.Do(ctx, "report:daily", func(ctx context.Context) error {
+		<-ctx.Done() // too slow, and nobody renews the lease
+		return nil
+	})
+	fmt.Println("lost:", errors.Is(err, lock.ErrLost))
+	// Output:
+	// under token 1
+	// <nil>
+	// lost: true
+}
+
+// At the end of a program: nobody has to wait for the TTL of what it still held.
+func ExampleLocker_Close() {
+	backend := memlock.New()
+	web1, _ := lock.New(backend)
+	web2, _ := lock.New(backend)
+	ctx := context.Background()
+	lease, _ := web1.Acquire(ctx, "inventory:sku-42")
+
+	fmt.Println(web1.Close())
+	fmt.Println("released:", errors.Is(context.Cause(lease.Context()), lock.ErrReleased))
+	_, err := web2.TryAcquire(ctx, "inventory:sku-42")
+	fmt.Println(err)
+	_, err = web1.TryAcquire(ctx, "inventory:sku-42")
+	fmt.Println("closed:", errors.Is(err, lock.ErrClosed))
+	// Output:
+	// <nil>
+	// released: true
+	// <nil>
+	// closed: true
+}
+
+// Release works on a context that has ended, and says whether the lease lasted
+// until then.
+func ExampleLease_Release() {
+	locker, _ := lock.New(memlock.New())
+	defer func() { _ = locker.Close() }()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lease, err := locker.Acquire(ctx, "inventory:sku-42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cancel() // the client of the request has gone
+
+	switch err := lease.Release(ctx); {
+	case err == nil:
+		fmt.Println("the lock was ours all along, and is free")
+	case errors.Is(err, lock.ErrLost):
+		fmt.Println("another may have had the lock meanwhile:", err)
+	case errors.Is(err, lock.ErrUnknown):
+		fmt.Println("it frees itself with its TTL:", err)
+	}
+	fmt.Println("twice:", errors.Is(lease.Release(ctx), lock.ErrReleased))
+	// Output:
+	// the lock was ours all along, and is free
+	// twice: true
+}
+
 // Work that calls itself, or a helper that takes the same lock: the context tells
 // the locker that it has it already.
 func ExampleLocker_Acquire_reentrant() {

@@ -22,6 +22,7 @@ type hold struct {
 	renewing bool      // a renewal is queued or under way
 	lost     error     // a *LostError once lost
 	leases   []*Lease
+	left     bool // by the last lease, which frees the lock
 
 	failure   error                   // of the last renewal
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any

@@ -57,18 +57,26 @@ func (k *keeper) keep(h *hold, sent time.Time) {
 	k.set(&h.alarm, h.next())
 }
 
-// join counts s as a lease of its holds. It returns why if one of them has ended
-// already: a lease can be re-entered while another goroutine releases it.
+// join makes s a lease of its holds, or returns why it is none: one of them has
+// ended (a lease can be re-entered while another goroutine releases it), or ctx, or
+// the locker. All that is one step, so that Close and a loss either find a lease
+// that its caller gets, or nothing.
 func (k *keeper) join(ctx context.Context, s *Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range s.holds {
-		h.leases = append(h.leases, s)
-	}
-	for _, h := range s.holds {
 		if h.index < 0 {
 			return cmp.Or(h.lost, ErrReleased)
 		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx)
+	case s.locker.isClosed():
+		return ErrClosed
+	}
+	for _, h := range s.holds {
+		h.leases = append(h.leases, s)
 		if h.renewAt.IsZero() && k.every > 0 && !h.deadline.Equal(h.end) {
 			h.renewAt = time.Now() // its other leases are all orphans
 			k.set(&h.alarm, h.next())
@@ -112,8 +120,8 @@ func (k *keeper) stopIfOrphaned(h *hold) {
 	k.set(&h.alarm, h.next())
 }
 
-// leave takes s, if any, out of the leases of h. It returns true if no lease is
-// left; h is forgotten then, and the caller has to free the lock.
+// leave takes s, if any, out of the leases of h. It returns true once, if no lease
+// is left: h is forgotten then, and the caller has to free the lock.
 func (k *keeper) leave(h *hold, s *Lease) (last bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,7 +136,9 @@ func (k *keeper) leave(h *hold, s *Lease) (last bool) {
 		return false
 	}
 	k.unset(&h.alarm)
-	return true
+	last = !h.left
+	h.left = true
+	return last
 }
 
 // leases returns every lease of every hold.
@@ -211,6 +221,7 @@ func (k *keeper) announce(lost []*hold) {
 	for _, h := range lost {
 		k.mu.Lock()
 		leases, stopRaise, fence := slices.Clone(h.leases), h.stopRaise, h.fence
+		leased := slices.ContainsFunc(leases, func(s *Lease) bool { return !s.released })
 		k.mu.Unlock()
 		if stopRaise != nil {
 			stopRaise(h.lost)
@@ -218,7 +229,9 @@ func (k *keeper) announce(lost []*hold) {
 		for _, s := range leases {
 			s.lose(h.lost)
 		}
-		k.observer.Observe(guard.Event{Kind: guard.EventLost, Fence: fence, Err: h.lost})
+		if leased { // what nobody had, nobody has lost
+			k.observer.Observe(guard.Event{Kind: guard.EventLost, Fence: fence, Err: h.lost})
+		}
 	}
 }
 

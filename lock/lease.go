@@ -47,22 +47,9 @@ func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, s.scope), fences...))
 
-	// From here on a loss reaches the lease; what happened before is found here.
-	err := l.keeper.join(ctx, s)
-	switch {
-	case err != nil:
-	case ctx.Err() != nil:
-		err = ended(ctx)
-	case l.isClosed():
-		err = ErrClosed
-	}
-	if err != nil {
+	if err := l.keeper.join(ctx, s); err != nil {
 		s.cancel(err)
-		for _, h := range holds {
-			if l.keeper.leave(h, s) {
-				l.undo(h)
-			}
-		}
+		l.drop(holds...)
 		return nil, fmt.Errorf("lock: acquire %q: %w", holds[0].request.Resource, err)
 	}
 	return s, nil

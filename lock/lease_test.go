@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,13 +167,16 @@ func TestReentryRacesWithRelease(t *testing.T) {
 		for range 500 {
 			s := acquire(t, l)
 			var wg sync.WaitGroup
-			wg.Go(func() { _ = s.Release(t.Context()) })
+			var outer, inner error
+			wg.Go(func() { outer = s.Release(t.Context()) })
 			wg.Go(func() {
-				if inner, err := l.Acquire(s.Context(), resource); err == nil {
-					_ = inner.Release(t.Context())
+				if s, err := l.Acquire(s.Context(), resource); err == nil {
+					inner = s.Release(t.Context())
 				}
 			})
 			wg.Wait()
+			require.NoError(t, outer)
+			require.NoError(t, inner)
 			synctest.Wait()
 			require.True(t, isFree(t, fake))
 		}
@@ -243,6 +248,62 @@ func TestCloseReleasesAndRefuses(t *testing.T) {
 		_, err = l.Acquire(t.Context(), resource)
 		require.ErrorIs(t, err, lock.ErrClosed)
 		require.NoError(t, l.Close(), "twice is once")
+	})
+}
+
+// A lookedAt context tells when somebody looks at it.
+type lookedAt struct {
+	context.Context
+	tell func()
+}
+
+func (c lookedAt) Err() error {
+	c.tell()
+	return c.Context.Err()
+}
+
+// Either Close releases a lease or the Acquire that made it undoes it. If both did,
+// the later one would find the lock lost.
+func TestCloseRacesWithAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		fake := locktest.NewFake()
+		l, err := lock.New(fake, lock.WithObserver(r.observe))
+		require.NoError(t, err)
+		const others = 20 // more than Close releases at once
+		for i := range others {
+			_, err := l.Acquire(t.Context(), fmt.Sprint(resource, i))
+			require.NoError(t, err)
+		}
+		late := make(chan struct{})
+		fake.Before(locktest.Release, func(_ context.Context, r lock.Request) error {
+			if r.Resource != resource {
+				<-late
+			}
+			return nil
+		})
+
+		closed := make(chan error, 1)
+		begin := sync.OnceFunc(func() {
+			go func() { closed <- l.Close() }()
+			for range 1000 { // until Close is at work; it may need a mutex that is held here
+				runtime.Gosched()
+			}
+		})
+		_, err = l.Acquire(lookedAt{t.Context(), func() {
+			if fake.Calls(locktest.Acquire) > others { // it is granted, and about to be handed out
+				begin()
+			}
+		}}, resource)
+		require.ErrorIs(t, err, lock.ErrClosed)
+		synctest.Wait()
+		close(late)
+		require.NoError(t, <-closed)
+		require.True(t, isFree(t, fake))
+		for _, e := range r.all() {
+			require.NotErrorIs(t, e.Err, lock.ErrLost, e.Kind.String())
+		}
+		require.Equal(t, others, r.count(guard.EventReleased), "nobody got the last one")
 	})
 }
 

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,11 +65,15 @@ func (r *recorder) observe(e guard.Event) {
 	r.events = append(r.events, e)
 }
 
-func (r *recorder) count(kind guard.EventKind) int {
+func (r *recorder) all() []guard.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+func (r *recorder) count(kind guard.EventKind) int {
 	n := 0
-	for _, e := range r.events {
+	for _, e := range r.all() {
 		if e.Kind == kind {
 			n++
 		}

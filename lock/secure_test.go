@@ -142,8 +142,10 @@ func TestS7_ALockLostDuringTheRaiseIsAcquiredAgain(t *testing.T) {
 			}
 			return store.Raise(ctx, f)
 		})
-		s := acquire(t, newLocker(t, fake, lock.WithGuards(g)))
+		var r recorder
+		s := acquire(t, newLocker(t, fake, lock.WithGuards(g), lock.WithObserver(r.observe)))
 		require.EqualValues(t, 2, s.Fence().Token)
+		require.Zero(t, r.count(guard.EventLost), "nobody had a lease on the first one")
 		require.NoError(t, write(s.Context(), store))
 		require.NoError(t, s.Release(t.Context()))
 	})

@@ -1,4 +1,4 @@
-DROP FUNCTION fencing.keep_private(oid);
+DROP FUNCTION fencing.keep_private(anyelement);
 DROP FUNCTION fencing.refuse_write();
 DROP FUNCTION fencing.enter_all(text[], bigint[], text[], integer);
 DROP FUNCTION fencing.enter(text, bigint, text, integer);

@@ -51,7 +51,7 @@ DECLARE
 BEGIN
     PERFORM fencing.check_raise(p_resource, p_nonce);
     -- A raise that is forgotten after a crash lets the earlier holder in again.
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     PERFORM set_config('lock_timeout', p_lock_timeout::text, true);
@@ -177,7 +177,9 @@ BEGIN
     ELSIF strpos(held, E'\n' || p_resource || E'\n') = 0 THEN
         held := set_config('fencing.held', held || p_resource || E'\n', true);
     END IF;
-    IF p_idle_timeout IS NOT NULL THEN
+    -- A shorter timeout of the session's own stays.
+    IF p_idle_timeout IS NOT NULL AND (current_setting('idle_in_transaction_session_timeout') = '0'
+        OR current_setting('idle_in_transaction_session_timeout')::interval > p_idle_timeout * interval '1 millisecond') THEN
         held := set_config('idle_in_transaction_session_timeout', p_idle_timeout::text, true);
     END IF;
 END
@@ -214,23 +216,25 @@ END
 $fencing$;
 
 -- keep_private takes every right on a table from everyone but its owner: default
--- privileges may have granted some to others the moment it was made.
-CREATE FUNCTION fencing.keep_private(p_table oid) RETURNS void
+-- privileges may have granted some to others the moment it was made. The table is
+-- the one that p_row is a row of.
+CREATE FUNCTION fencing.keep_private(p_row anyelement) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fencing$
 DECLARE
-    other oid;
+    private constant regclass := (SELECT typrelid FROM pg_type WHERE oid = pg_typeof(p_row));
+    other   oid;
 BEGIN
-    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', p_table::regclass);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', private);
     FOR other IN SELECT DISTINCT a.grantee FROM pg_class c, aclexplode(c.relacl) a
-                  WHERE c.oid = p_table AND a.grantee NOT IN (0, c.relowner)
+                  WHERE c.oid = private AND a.grantee NOT IN (0, c.relowner)
     LOOP
-        EXECUTE format('REVOKE ALL ON %s FROM %s', p_table::regclass, other::regrole);
+        EXECUTE format('REVOKE ALL ON %s FROM %s', private, other::regrole);
     END LOOP;
 END
 $fencing$;
 
-SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.fence);
-REVOKE ALL ON FUNCTION fencing.check_raise(text, text), fencing.close_gate(text, text, integer), fencing.keep_private(oid) FROM PUBLIC;
+SELECT fencing.keep_private(NULL::fencing.fence);
+REVOKE ALL ON FUNCTION fencing.check_raise(text, text), fencing.close_gate(text, text, integer), fencing.keep_private(anyelement) FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencing TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fencing.version(), fencing.protocol(), fencing.raise(text, bigint, text, text, integer), fencing.issue(text, text, text, integer),
     fencing.enter(text, bigint, text, integer), fencing.enter_all(text[], bigint[], text[], integer), fencing.refuse_write() TO PUBLIC;

@@ -15,7 +15,7 @@ DECLARE
     minted bigint;
     last   bigint;
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     INSERT INTO fencing.sequence (resource, token) VALUES (p_resource, 0) ON CONFLICT ON CONSTRAINT sequence_pkey DO NOTHING;
@@ -30,6 +30,6 @@ BEGIN
 END
 $fencing$;
 
-SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.sequence);
+SELECT fencing.keep_private(NULL::fencing.sequence);
 GRANT EXECUTE ON FUNCTION fencing.next_token(text, bigint, bigint) TO PUBLIC;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

@@ -19,6 +19,6 @@ BEGIN
 END
 $fencing$;
 
-SELECT fencing.keep_private(typrelid) FROM pg_type WHERE oid = pg_typeof(NULL::fencing.operation);
+SELECT fencing.keep_private(NULL::fencing.operation);
 GRANT EXECUTE ON FUNCTION fencing.once(text) TO PUBLIC;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

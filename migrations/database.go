@@ -135,7 +135,8 @@ func (m migration) locked(ctx context.Context, conn *sql.Conn, work func() error
 	case dialectSQLite:
 		begin = []string{"BEGIN IMMEDIATE"}
 	case dialectPostgres:
-		begin = append(begin, "SELECT set_config('lock_timeout', '"+milliseconds(m.lockTimeout)+"', true)", "SELECT pg_advisory_xact_lock(5070437, 1)")
+		begin = append(begin, "SELECT set_config('lock_timeout', '"+milliseconds(m.lockTimeout)+"', true)", "SELECT pg_advisory_xact_lock(5070437, 1)",
+			"SELECT FROM pg_catalog.pg_namespace LIMIT 1") // why: see options.locked
 	case dialectMySQL:
 		seconds := strconv.FormatInt(int64((m.lockTimeout+time.Second-1)/time.Second), 10)
 		var got sql.NullInt64
@@ -202,7 +203,7 @@ func (m migration) version(ctx context.Context, conn *sql.Conn) (version int, er
 func (m migration) refuseWhileProtectedDB(ctx context.Context, conn *sql.Conn) error {
 	var table string
 	err := conn.QueryRowContext(ctx, "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgfoid = to_regprocedure("+
-		quoteLiteral(quoteIdent(m.schema)+".refuse_write()")+") LIMIT 1").Scan(&table)
+		quoteLiteral(quoteIdent(m.schema)+".refuse_write()")+")::oid LIMIT 1").Scan(&table)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -79,6 +80,34 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 	})
+}
+
+// The wait for another migration must not leave a session with what it knew about
+// the catalogs before.
+func TestUpDBSeesTheSchemaThatItHasWaitedFor(t *testing.T) {
+	t.Parallel()
+	url := servertest.Postgres(t)
+	db, err := sql.Open("pgx", url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	version, err := migrations.VersionDB(t.Context(), db, "postgres")
+	require.NoError(t, err)
+	require.Zero(t, version)
+
+	other, err := connect(t, url).Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, migrations.Up(t.Context(), other))
+	up := make(chan error, 1)
+	go func() { up <- migrations.UpDB(t.Context(), db, "postgres") }()
+	watch := connect(t, url)
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := watch.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE datname = current_database() AND NOT granted").Scan(&waits)
+		return err == nil && waits
+	}, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, other.Commit(t.Context()))
+	require.NoError(t, <-up)
 }
 
 func TestTableOfTheFencesRefusesNonsense(t *testing.T) {

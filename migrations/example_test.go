@@ -2,6 +2,8 @@ package migrations_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,6 +25,64 @@ func ExampleUp() {
 		fmt.Println("version", version, err)
 	})
 	// Output: version 3 <nil>
+}
+
+// Down ends fencing in a database: every fence is dropped.
+func ExampleDown() {
+	withPool("version 0 <nil>", func(ctx context.Context, pool *pgxpool.Pool) {
+		if err := migrations.Up(ctx, pool); err != nil {
+			fmt.Println(err)
+			return
+		}
+		err := migrations.Down(ctx, pool)
+		if errors.Is(err, migrations.ErrProtected) {
+			fmt.Println("take the protection off the tables first:", err)
+			return
+		}
+		version, _ := migrations.Version(ctx, pool)
+		fmt.Println("version", version, err)
+	})
+	// Output: version 0 <nil>
+}
+
+// Any driver of database/sql will do.
+func ExampleUpDB() {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1) // each connection has its own database in memory
+	ctx := context.Background()
+	if err := migrations.UpDB(ctx, db, "sqlite"); err != nil {
+		fmt.Println(err)
+		return
+	}
+	version, err := migrations.VersionDB(ctx, db, "sqlite")
+	fmt.Println("version", version, err)
+	// Output: version 1 <nil>
+}
+
+func ExampleProtectFor() {
+	up, down, err := migrations.ProtectFor("mysql", "shop.inventory", migrations.ProtectOptions{})
+	fmt.Print(up, down, err)
+	// Output:
+	// ALTER TABLE `shop`.`inventory` ADD COLUMN `fence_token` bigint NOT NULL DEFAULT 0;
+	// ALTER TABLE `shop`.`inventory` DROP COLUMN `fence_token`;
+	// <nil>
+}
+
+func ExampleRenderFor() {
+	files, err := migrations.RenderFor("mysql", migrations.GolangMigrate, migrations.StartAt(5))
+	for _, f := range files {
+		fmt.Println(f.Name)
+	}
+	fmt.Println(err)
+	// Output:
+	// 0005_fence.up.sql
+	// 0005_fence.down.sql
+	// <nil>
 }
 
 // A row of inventory needs the fence of its article.

@@ -180,8 +180,9 @@ func (o options) version(ctx context.Context, tx pgx.Tx) (int, error) {
 func (o options) refuseWhileProtected(ctx context.Context, tx pgx.Tx) error {
 	refuse := quoteLiteral(quoteIdent(o.schema) + ".refuse_write()")
 	var tables []string
-	if err := queryRow(ctx, tx, &tables, `SELECT coalesce(array_agg(DISTINCT coalesce(pg_partition_root(tgrelid), tgrelid)::regclass::text), '{}')
-		FROM pg_trigger WHERE tgfoid = to_regprocedure(`+refuse+`)`); err != nil {
+	// The prefixes and casts are explained in protect_up.tmpl.
+	if err := queryRow(ctx, tx, &tables, `SELECT coalesce(pg_catalog.array_agg(DISTINCT coalesce(pg_catalog.pg_partition_root(tgrelid), tgrelid)::regclass::text), '{}')
+		FROM pg_trigger WHERE tgfoid = to_regprocedure(`+refuse+`)::oid`); err != nil {
 		return err
 	}
 	const shown = 10
@@ -191,7 +192,7 @@ func (o options) refuseWhileProtected(ctx context.Context, tx pgx.Tx) error {
 	case n > shown:
 		tables = append(tables[:shown], fmt.Sprintf("%d more", n-shown))
 	}
-	return fmt.Errorf("%w: %s; take the protection off with \"fencectl protect --down TABLE\", or with the down SQL of Protect", ErrProtected, strings.Join(tables, ", "))
+	return fmt.Errorf("%w: %s; take the protection off with \"%s\", or with the down SQL of Protect", ErrProtected, strings.Join(tables, ", "), fencectl("protect --down TABLE", o.schema))
 }
 
 // inTx commits what fn did, or undoes it even where ctx has ended.

@@ -61,11 +61,13 @@ var protectTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 // Partitions, present and future, are covered by their root. Two things are not
 // passed on to a table that is made or attached later: TRUNCATE of a single new
 // partition, and everything for a new child of INHERITS. Run the same up SQL
-// again after that; it changes nothing that is in place.
+// again after that; it changes nothing that is in place. A partition that is
+// detached is no longer protected, except from TRUNCATE.
 //
 // The SQL refuses at run time what it cannot protect: views, foreign and
 // temporary tables, system catalogs, the fence schema itself, a partition or a
-// child by itself, a column of another type, a trigger name that is taken.
+// child by itself, a column of another type, and with Trigger a trigger name that
+// is taken and a child of several tables.
 func Protect(table string, o ProtectOptions) (up, down string, err error) {
 	p, err := newProtection(table, o)
 	if err != nil {
@@ -89,6 +91,7 @@ type protection struct {
 	Rows                  []rowTrigger
 	TruncateWhen          string // no condition: always refused
 	Refuse                string // the trigger function
+	MigrateUp             string // the command that installs the schema
 	Body, Text            string // dollar quotes that nothing inside can end
 }
 
@@ -115,6 +118,8 @@ func newProtection(table string, o ProtectOptions) (protection, error) {
 	switch {
 	case o.NoColumn && !o.Trigger:
 		return protection{}, errors.New("neither a column nor a trigger is asked for")
+	case name.schema == "pg_temp" || strings.HasPrefix(name.schema, "pg_temp_"):
+		return protection{}, errors.New("it is a temporary table, which no other session can write")
 	case systemSchema(name.schema):
 		return protection{}, errors.New("it is a system catalog")
 	case name.schema == o.Schema:
@@ -129,7 +134,7 @@ func newProtection(table string, o ProtectOptions) (protection, error) {
 	p := protection{
 		Table: name.String(), Schema: o.Schema, Column: o.Column, Mark: columnMark,
 		LockTimeout: milliseconds(o.LockTimeout), Trigger: o.Trigger,
-		Refuse: quoteIdent(o.Schema) + ".refuse_write()",
+		Refuse: quoteIdent(o.Schema) + ".refuse_write()", MigrateUp: fencectl("migrate up", o.Schema),
 	}
 	if o.NoColumn {
 		p.Column = ""

@@ -78,6 +78,8 @@ func TestProtectRefusesWhatIsNoTableName(t *testing.T) {
 		"pg_catalog.pg_class":       "it is a system catalog",
 		"information_schema.tables": "it is a system catalog",
 		"pg_toast.x":                "it is a system catalog",
+		"pg_temp.x":                 "it is a temporary table",
+		"pg_temp_3.x":               "it is a temporary table",
 		"Fencing.Fence":             "it belongs to the fence schema",
 	} {
 		_, _, err := migrations.Protect(table, migrations.ProtectOptions{})
@@ -189,6 +191,8 @@ func TestProtectRefusesWhatIsNotATableToGuard(t *testing.T) {
 		CREATE FOREIGN TABLE a_foreign (id int) SERVER nowhere;
 		CREATE TABLE half (id int) PARTITION BY LIST (id); CREATE FOREIGN TABLE far PARTITION OF half DEFAULT SERVER nowhere;
 		CREATE TABLE taken (id int); CREATE TRIGGER fencing_update BEFORE UPDATE ON taken FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+		CREATE TABLE mother (id int); CREATE TABLE father (id int); CREATE TABLE between () INHERITS (mother); CREATE TABLE heir () INHERITS (between, father);
+		CREATE TABLE diamond (id int); CREATE TABLE left_side () INHERITS (diamond); CREATE TABLE right_side () INHERITS (diamond); CREATE TABLE tip () INHERITS (left_side, right_side);
 		CREATE TABLE pg_mine (id int)`)
 	before := db.catalog(t)
 	for table, want := range map[string]string{
@@ -205,6 +209,8 @@ func TestProtectRefusesWhatIsNotATableToGuard(t *testing.T) {
 		"child":      "it is a child of parent; protect that",
 		"half":       "a part of it is a foreign table, which others write in another database",
 		"taken":      "a trigger of another kind has the name of one that protects; rename it",
+		"mother":     "a child of it is a child of another table too, and a row can be protected in one way only",
+		"father":     "a child of it is a child of another table too, and a row can be protected in one way only",
 	} {
 		up, _ := protect(t, table, migrations.ProtectOptions{Trigger: true})
 		err := db.refused(t, "42809", up)
@@ -214,7 +220,11 @@ func TestProtectRefusesWhatIsNotATableToGuard(t *testing.T) {
 	db.exec(t, "SET search_path = fencing, public")
 	up, _ := protect(t, "fence", migrations.ProtectOptions{})
 	require.Contains(t, db.refused(t, "42809", up).Message, "it belongs to the fence schema")
-	up, _ = protect(t, "pg_mine", migrations.ProtectOptions{Trigger: true})
+	for _, table := range []string{"pg_mine", "diamond"} {
+		up, _ = protect(t, table, migrations.ProtectOptions{Trigger: true})
+		db.exec(t, up)
+	}
+	up, _ = protect(t, "mother", migrations.ProtectOptions{})
 	db.exec(t, up)
 }
 
@@ -224,6 +234,10 @@ func TestATriggerNeedsTheFenceSchema(t *testing.T) {
 	db.exec(t, "CREATE TABLE inventory (id int)")
 	up, _ := protect(t, "inventory", migrations.ProtectOptions{Trigger: true})
 	require.Contains(t, db.refused(t, "42809", up).Message, `the fence schema fencing is missing; run "fencectl migrate up" first`)
+	for schema, command := range map[string]string{"other": "fencectl migrate up --schema other", "it's": `fencectl migrate up --schema 'it'\''s'`} {
+		up, _ = protect(t, "inventory", migrations.ProtectOptions{Trigger: true, Schema: schema})
+		require.Contains(t, db.refused(t, "42809", up).Message, `run "`+command+`" first`)
+	}
 	up, _ = protect(t, "inventory", migrations.ProtectOptions{})
 	db.exec(t, up)
 }

@@ -1,6 +1,9 @@
 package migrations
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const defaultSchema = "fencing"
 
@@ -37,4 +40,17 @@ func inSchema(sql, schema string) (string, error) {
 		before = t.text
 	}
 	return b.String(), nil
+}
+
+var plainArgument = regexp.MustCompile(`^[\w.]+$`)
+
+// fencectl returns a command line for the schema.
+func fencectl(command, schema string) string {
+	switch {
+	case schema == defaultSchema:
+		return "fencectl " + command
+	case plainArgument.MatchString(schema):
+		return "fencectl " + command + " --schema " + schema
+	}
+	return "fencectl " + command + " --schema '" + strings.ReplaceAll(schema, "'", `'\''`) + "'"
 }

@@ -244,6 +244,18 @@ func TestTriggerDownRestoresTheTable(t *testing.T) {
 	}
 }
 
+func TestDownLeavesTriggersThatProtectHasNotMade(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	db.exec(t, `CREATE TABLE inventory (sku text, stock int);
+		CREATE TRIGGER never_negative BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.stock < 0) EXECUTE FUNCTION fencing.refuse_write()`)
+	before := db.catalog(t)
+	up, down := protect(t, "inventory", byRow)
+	db.exec(t, up)
+	db.exec(t, down)
+	require.Equal(t, before, db.catalog(t))
+}
+
 func TestProtectAgainChangesTheResource(t *testing.T) {
 	t.Parallel()
 	db := newInventory(t, migrations.ProtectOptions{Trigger: true})

@@ -17,7 +17,8 @@ import (
 //
 // A batch that begins a transaction with [pgx.Batch.BeginTx] enters it, and the
 // transaction of its results is a fenced one, as from [Guard.BeginTx], except that
-// the options are pgx's own: above READ COMMITTED the server refuses READ ONLY.
+// the options are pgx's own: above READ COMMITTED the server refuses READ ONLY, and
+// a CommitQuery must commit.
 func (g *Guard) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	begins := beginsTx(b)
 	held, err := fences(ctx, "batch")
@@ -95,10 +96,9 @@ func (r *callResults) Tx() pgx.Tx { return nil }
 
 // sendBegin sends a batch that begins a transaction, with enter after BEGIN.
 func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.BatchResults {
-	r := &beginResults{translator: t}
 	enter := &pgx.QueuedQuery{SQL: g.sql.enterText(t.held, true), Arguments: enterArgs(t.held, g.idleTimeout)}
-	// pgx calls this for what is left when the results are closed.
-	enter.QueryRow(func(row pgx.Row) error { return r.tx.receipt.scan(row) })
+	r := &beginResults{translator: t, enterSQL: enter.SQL}
+	enter.QueryRow(r.enter) // pgx calls it for what is left when the results are closed
 	r.results = g.pool.SendBatch(ctx, insert(b, 1, enter))
 	if r.results.Tx().Conn() == nil {
 		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, r.results.Close())))
@@ -111,16 +111,22 @@ func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.B
 // of enter comes after that of BEGIN and is kept from the caller.
 type beginResults struct {
 	translator
-	results pgx.BatchResults
-	tx      *tx
-	read    int // how many results were read
-	err     error
+	enterSQL string
+	results  pgx.BatchResults
+	tx       *tx
+	read     int // how many results were read
+	err      error
+}
+
+// enter reads the result of enter.
+func (r *beginResults) enter(row pgx.Row) error {
+	return r.guard.sql.notEntered(r.enterSQL, r.tx.receipt.scan(row))
 }
 
 // next reads the result of enter if it is its turn.
 func (r *beginResults) next() error {
 	if r.read == 1 {
-		r.err = r.translate(r.tx.receipt.scan(r.results.QueryRow()))
+		r.err = r.translate(r.enter(r.results.QueryRow()))
 	}
 	r.read++
 	return r.err
@@ -156,6 +162,9 @@ func (r *beginResults) Close() error {
 	}
 	if r.err != nil {
 		return r.err
+	}
+	if _, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err); unsent { // before BEGIN was sent
+		err = r.guard.sql.notEntered(r.enterSQL, err)
 	}
 	r.err = r.translate(err)
 	return r.err

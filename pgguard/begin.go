@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // Begin begins a fenced transaction with the server's defaults; see
@@ -24,7 +25,8 @@ func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
 // statement that would end the transaction behind its back (COMMIT, ROLLBACK, not
 // ROLLBACK TO) is refused. Commit returns nil once the transaction is known to be
 // committed, [guard.ErrCommitUnknown] where a reply was lost and the outcome
-// could not be learned, and an error that says so where it was rolled back.
+// could not be learned, and an error that says so where it was rolled back. To
+// learn it may take 7s, whether or not ctx has ended.
 //
 // Every isolation level is supported, and both access modes. Deferrable is
 // refused, because it has no effect on a transaction that starts by entering;
@@ -96,7 +98,7 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 		if refusal := t.translate(err); isRefusal(refusal) {
 			return nil, false, refusal
 		}
-		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, missing(err)))
+		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, g.sql.missing(err)))
 	}
 	return t, first, nil
 }

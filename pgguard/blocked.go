@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // lookBound bounds the search for the backend that blocked a raise whose context
@@ -45,7 +45,11 @@ func (e *BlockedError) Error() string {
 			fmt.Fprintf(&b, ", in a transaction of %v since %s", max(time.Since(e.Since), 0).Round(time.Millisecond), e.Since.UTC().Format(time.RFC3339))
 		}
 	}
-	fmt.Fprintf(&b, "; the fence was not raised, try again or end that transaction: %v", e.cause)
+	outcome := "the fence was not raised"
+	if !answered(e.cause) { // the request to cancel may come too late
+		outcome = "the fence may still be raised"
+	}
+	fmt.Fprintf(&b, "; %s, try again or end that transaction: %v", outcome, e.cause)
 	return b.String()
 }
 
@@ -55,14 +59,12 @@ func (e *BlockedError) Is(target error) bool { return target == guard.ErrBlocked
 // Unwrap returns the error of the server or of the context.
 func (e *BlockedError) Unwrap() error { return e.cause }
 
-// blocked returns what was in the way of a raise on conn that failed with err, or
-// nil if it did not fail for that.
-func (g *Guard) blocked(ctx context.Context, conn *pgxpool.Conn, resource string, waited time.Duration, err error) error {
+// blocked returns what was in the way of a raise by the server process self that
+// failed with err, or nil if it did not fail for that.
+func (g *Guard) blocked(ctx context.Context, self uint32, resource string, waited time.Duration, err error) error {
 	blocked := &BlockedError{Resource: resource, Waited: waited, cause: err}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if pgErr.Code != "55P03" || pgErr.Detail == "" { // without: some other lock
-			return nil
-		}
+	pgErr, isPg := errors.AsType[*pgconn.PgError](err)
+	if isPg && pgErr.Code == "55P03" && pgErr.Detail != "" { // without a detail: some other lock
 		var d struct {
 			PID         int32     `json:"pid"`
 			Application string    `json:"application_name"`
@@ -73,22 +75,26 @@ func (g *Guard) blocked(ctx context.Context, conn *pgxpool.Conn, resource string
 		blocked.PID, blocked.Application, blocked.State, blocked.Since = d.PID, d.Application, d.State, d.XactStart
 		return blocked
 	}
-	if ctx.Err() == nil {
+	statementTimeout := isPg && pgErr.Code == "57014"
+	if ctx.Err() == nil && !statementTimeout {
 		return nil
 	}
-	// The context ended first, so the server has not said why it took so long.
-	// Whoever holds the gate now is the reason, if anyone does.
+	// The context, or the session's statement_timeout, has ended before the lock
+	// timeout, so the server has not said why it took so long. Whoever holds the
+	// gate now is the reason, if anyone does.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
 	defer cancel()
-	if !g.look(ctx, blocked, conn.Conn().PgConn().PID()) {
+	if !g.look(ctx, blocked, self) {
 		return nil
 	}
 	return blocked
 }
 
+// The casts leave no choice of a function: to (text, integer) somebody's own in
+// the schema public would fit better than (text, bigint) of pg_catalog.
 const lookSQL = `
 select l.pid, coalesce(a.application_name, ''), coalesce(a.state, ''), a.xact_start
-  from (select hashtextextended($1, 5070437) as gate) g, pg_locks l left join pg_stat_activity a using (pid)
+  from (select pg_catalog.hashtextextended($1::text, 5070437::bigint) as gate) g, pg_locks l left join pg_stat_activity a using (pid)
  where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid <> $2
    and l.database = (select oid from pg_database where datname = current_database())
    and l.classid = ((g.gate >> 32) & 4294967295)::oid and l.objid = (g.gate & 4294967295)::oid

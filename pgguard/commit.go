@@ -7,9 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // settleBound bounds how long the outcome of a commit is asked for. It is longer

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // The methods of this file and of batch.go are the DBTX that sqlc's code takes.
@@ -135,7 +136,7 @@ func (g *Guard) sendCall(ctx context.Context, held []guard.Fence, b *pgx.Batch) 
 	}
 	c := &call{translator: translator{guard: g, held: held}, conn: conn, results: conn.SendBatch(ctx, b)}
 	if _, err := c.results.Exec(); err != nil {
-		return nil, c.close(err)
+		return nil, c.close(g.sql.notEntered(b.QueuedQueries[0].SQL, err))
 	}
 	return c, nil
 }

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // Enter enters fences in a transaction that the caller has begun, or every fence
@@ -59,7 +60,7 @@ func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.
 	if refusal := translate(err, held); isRefusal(refusal) {
 		return refusal
 	}
-	return fmt.Errorf("pgguard: enter: %w", missing(err))
+	return fmt.Errorf("pgguard: enter: %w", sql.missing(err))
 }
 
 // enterText returns the statement that enters held; with a receipt it also

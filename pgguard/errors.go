@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // The SQLSTATEs of the fence schema.

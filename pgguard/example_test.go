@@ -43,7 +43,9 @@ func TestExamples(t *testing.T) {
 	ExampleGuard_CopyFrom()
 	ExampleGuard_Once()
 	ExampleEnter()
+	ExampleGuard_Enter()
 	ExampleUpdateRow()
+	ExampleExpr()
 	ExampleRetryable()
 	require.Equal(t, 1, db.stock("sku-42"))
 	ExampleGuard_Issue()
@@ -206,6 +208,33 @@ func ExampleEnter() {
 	}
 }
 
+func ExampleGuard_Enter() {
+	ctx := lease.Context()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	tx, err := pool.Begin(ctx) // by a framework that knows nothing of fences
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	f, ok := guard.FromContext(ctx, "inventory:sku-42") // one fence out of several; without it, all of ctx
+	if !ok {
+		log.Fatal("this work is done under the lock of sku-42")
+	}
+	if err := g.Enter(ctx, tx, f); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "insert into kid values ($1, $2)", "order-4", "sku-42"); err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleUpdateRow() {
 	ctx := lease.Context()
 	err := pgguard.UpdateRow(ctx, g, pgguard.RowUpdate{
@@ -223,6 +252,20 @@ func ExampleUpdateRow() {
 	case errors.Is(err, pgx.ErrNoRows):
 		fmt.Println("no such item")
 	case err != nil:
+		log.Fatal(err)
+	}
+}
+
+func ExampleExpr() {
+	ctx := lease.Context()
+	err := pgguard.UpdateRow(ctx, g, pgguard.RowUpdate{
+		Table:    pgx.Identifier{"item"},
+		Resource: "inventory:sku-42",
+		Key:      map[string]any{"id": "sku-42"},
+		Set:      map[string]any{"stock": pgguard.Expr("greatest(stock - ?, ?)", 0, 1)},
+		Filter:   pgguard.Expr("not '{\"sold out\": true}'::jsonb ?? ?", "discontinued"), // ?? is the operator ?
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
 }

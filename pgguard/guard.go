@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 const (
@@ -56,7 +57,8 @@ func WithLockTimeout(d time.Duration) Option { return func(o *options) { o.lockT
 // WithIdleTimeout bounds how long a fenced transaction may sit idle between two
 // statements before the server ends it: while it does, no later fence can be
 // raised. It must be shorter than the lock timeout, so that a raise outlives an
-// idle stale transaction. Defaults to half the lock timeout, that is 5s.
+// idle stale transaction. Where the session's idle_in_transaction_session_timeout
+// is shorter, that stays. Defaults to half the lock timeout, that is 5s.
 func WithIdleTimeout(d time.Duration) Option { return func(o *options) { o.idleTimeout = &d } }
 
 // WithObserver reports [guard.EventRaised], with how long the raise took, and

@@ -128,6 +128,50 @@ func TestSchemaOfAnotherName(t *testing.T) {
 	require.ErrorIs(t, pgguard.Enter(ctx, tx), pgguard.ErrSchema)
 }
 
+func TestMissingSchemaIsNamedInTheCommandThatInstallsIt(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	for schema, command := range map[string]string{
+		"elsewhere":    "fencectl migrate up --schema elsewhere",
+		"it's Fencing": `fencectl migrate up --schema 'it'\''s Fencing'`,
+	} {
+		err := newGuard(t, db.pool, pgguard.WithSchema(schema)).Raise(t.Context(), fence("r", 1, "A"))
+		require.ErrorIs(t, err, pgguard.ErrSchema)
+		require.ErrorContains(t, err, `run "`+command+`"`)
+	}
+}
+
+func TestSchemaThatIsDroppedAfterTheCheckIsMissedByEveryCall(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			db := newDatabase(t)
+			pool := newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			g := newGuard(t, pool)
+			works := func() {
+				t.Helper()
+				f, err := g.Issue(t.Context(), "r", "n", "A")
+				require.NoError(t, err)
+				for name, call := range everyCall(guard.NewContext(t.Context(), f), g) {
+					require.NoError(t, call(), name)
+				}
+			}
+			works()
+			db.must("drop schema fencing cascade")
+			for name, call := range everyCall(guard.NewContext(t.Context(), fence("r", 1, "A")), g) {
+				require.ErrorIs(t, call(), pgguard.ErrSchema, name)
+			}
+			_, err := g.Exec(guard.NewContext(t.Context(), fence("r", 1, "A")), "select nobody_knows()")
+			require.Error(t, err)
+			db.must("drop table item, kid, guarded")
+			install(t, db.pool)
+			works() // on connections that have prepared statements for the first schema
+			require.Zero(t, pool.Stat().AcquiredConns())
+		})
+	}
+}
+
 // everyCall calls every method of a guard that talks to the server, without
 // writing anything of consequence.
 func everyCall(ctx context.Context, g *pgguard.Guard) map[string]func() error {

@@ -2,13 +2,16 @@ package pgguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/sequencer"
 )
 
 // Raise implements [guard.Guard]: it makes f the current fence of its resource,
@@ -16,10 +19,12 @@ import (
 // committed.
 //
 // It waits for open transactions of the resource, at most the lock timeout or
-// until ctx ends; then the error is [guard.ErrBlocked], with the backend in the
-// way as a [*BlockedError]. A later fence in force is a [*guard.StaleError].
-// After any other error it is unknown whether f was raised; raise it again, which
-// is safe, or acquire anew.
+// until ctx or the session's statement_timeout ends it; then the error is
+// [guard.ErrBlocked], with the backend in the way as a [*BlockedError]. To find that
+// takes up to 1s after the end of ctx. A later fence in force is a
+// [*guard.StaleError]. After any other error, and after the end of ctx, it is
+// unknown whether f was or still will be raised; raise it again, which is safe, or
+// acquire anew.
 func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 	if err := f.Validate(); err != nil {
 		return err
@@ -43,7 +48,7 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 // same step: for a program whose only lock is this fence, or whose lock has no
 // tokens. nonce is random and unique to the acquisition; a repeated call with the
 // nonce of the fence in force returns that fence. Errors are those of
-// [Guard.Raise], without ErrStale.
+// [Guard.Raise], without ErrStale, and [sequencer.ErrExhausted] at the end of int64.
 func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guard.Fence, error) {
 	f := guard.Fence{Resource: resource, Token: 1, Nonce: nonce, Holder: holder} // the token is only there to be valid
 	if err := f.Validate(); err != nil {
@@ -51,6 +56,9 @@ func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guar
 	}
 	start := time.Now()
 	current, err := g.closeGate(ctx, "issue", resource, g.sql.issue, resource, nonce, holder, g.lockTimeout)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22003" { // numeric_value_out_of_range
+		return guard.Fence{}, fmt.Errorf("%w: %w; an operator must rebase the resource", err, sequencer.ErrExhausted)
+	}
 	if err != nil {
 		return guard.Fence{}, err
 	}
@@ -79,11 +87,14 @@ func (g *Guard) closeGate(ctx context.Context, what, resource, sql string, args 
 		record.Fence.Resource = resource
 		return record, nil
 	}
+	waited := time.Since(start)
 	rollback(ctx, conn)
-	if blocked := g.blocked(ctx, conn, resource, time.Since(start), err); blocked != nil {
+	pid := conn.Conn().PgConn().PID()
+	conn.Release() // before the search for what blocked it, which may have to wait for this connection
+	if blocked := g.blocked(ctx, pid, resource, waited, err); blocked != nil {
 		return guard.Record{}, blocked
 	}
-	return guard.Record{}, fmt.Errorf("pgguard: %s %q: %w", what, resource, because(ctx, missing(err)))
+	return guard.Record{}, fmt.Errorf("pgguard: %s %q: %w", what, resource, because(ctx, g.sql.missing(err)))
 }
 
 // sendGate sends BEGIN, the statement and COMMIT in one round trip. The level is

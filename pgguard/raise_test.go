@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/pgguard"
+	"github.com/go-fencing/fencing/sequencer"
 )
 
 func TestRaiseMakesTheFenceCurrent(t *testing.T) {
@@ -150,6 +151,7 @@ func TestRaiseWhoseContextEndsSaysWhetherItWasBlocked(t *testing.T) {
 		var blocked *pgguard.BlockedError
 		require.ErrorAs(t, err, &blocked)
 		require.EqualValues(t, pid, blocked.PID)
+		require.ErrorContains(t, err, "the fence may still be raised", "the server may not have been told in time")
 		cancel()
 	}
 
@@ -159,6 +161,59 @@ func TestRaiseWhoseContextEndsSaysWhetherItWasBlocked(t *testing.T) {
 	err = db.guard.Raise(dead, fence("r", 34, "B"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, guard.ErrBlocked)
+}
+
+// The search for the backend in the way must not wait for the connection of the
+// raise itself.
+func TestBlockedRaiseOfAPoolWithOneConnection(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := db.guard.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) { c.MaxConns = 1 }))
+	waiting, cancel := context.WithCancel(t.Context())
+	go func() { db.awaitBlocked("r"); cancel() }()
+	err = g.Raise(waiting, fence("r", 34, "B"))
+	require.ErrorIs(t, err, guard.ErrBlocked)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestRaiseThatTheStatementTimeoutEndsWasBlocked(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := db.guard.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "500ms" }))
+	err = g.Raise(t.Context(), fence("r", 34, "B"))
+	require.ErrorIs(t, err, guard.ErrBlocked)
+	require.ErrorContains(t, err, "the fence was not raised")
+	var blocked *pgguard.BlockedError
+	require.ErrorAs(t, err, &blocked)
+	require.EqualValues(t, tx.Conn().PgConn().PID(), blocked.PID)
+	_, err = g.Issue(t.Context(), "r", "n", "B")
+	require.ErrorIs(t, err, guard.ErrBlocked)
+}
+
+// A function of somebody's own that fits the arguments better than the one of
+// pg_catalog would run with the rights of the program.
+func TestNobodysOwnFunctionIsCalled(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.must("create function public.hashtextextended(text, int) returns bigint language plpgsql as $$ begin raise 'captured'; end $$")
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := db.guard.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	waiting, cancel := context.WithCancel(t.Context())
+	go func() {
+		db.await("select count(*) > 0 from pg_locks join pg_database d on d.oid = database where datname = current_database() and not granted")
+		cancel()
+	}()
+	require.ErrorIs(t, db.guard.Raise(waiting, fence("r", 34, "B")), guard.ErrBlocked)
 }
 
 func TestIssueMintsAndRaises(t *testing.T) {
@@ -179,7 +234,7 @@ func TestIssueMintsAndRaises(t *testing.T) {
 
 		require.NoError(t, db.guard.Raise(t.Context(), fence(resource, 1<<63-1, "C")))
 		_, err = db.guard.Issue(t.Context(), resource, "nonce-d", "D")
-		require.ErrorContains(t, err, "out of range")
+		require.ErrorIs(t, err, sequencer.ErrExhausted)
 	})
 }
 

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 const defaultColumn = "fence_token"

@@ -1,10 +1,11 @@
 package pgguard
 
 import (
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // A translator turns errors of the server into those of package guard.

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // An Expression is a piece of SQL with its arguments; see [Expr].

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -24,18 +27,18 @@ func (g *Guard) ready(ctx context.Context) error {
 	}
 	var version, protocol int
 	if err := g.pool.QueryRow(ctx, g.sql.check).Scan(&version, &protocol); err != nil {
-		return fmt.Errorf("pgguard: check the fence schema: %w", because(ctx, missing(err)))
+		return fmt.Errorf("pgguard: check the fence schema: %w", because(ctx, g.sql.missing(err)))
 	}
 	switch {
 	case protocol > neededProtocol:
 		return fmt.Errorf("pgguard: %w: its protocol is %d and this package speaks %d; upgrade the module github.com/go-fencing/fencing in this program",
 			ErrSchema, protocol, neededProtocol)
 	case protocol < neededProtocol:
-		return fmt.Errorf("pgguard: %w: its protocol is %d and this package speaks %d; upgrade the database with \"fencectl migrate up\"",
-			ErrSchema, protocol, neededProtocol)
+		return fmt.Errorf("pgguard: %w: its protocol is %d and this package speaks %d; upgrade the database with \"%s\"",
+			ErrSchema, protocol, neededProtocol, g.sql.migrate)
 	case version < neededVersion:
-		return fmt.Errorf("pgguard: %w: it is at version %d and this package needs %d; run \"fencectl migrate up\"",
-			ErrSchema, version, neededVersion)
+		return fmt.Errorf("pgguard: %w: it is at version %d and this package needs %d; run \"%s\"",
+			ErrSchema, version, neededVersion, g.sql.migrate)
 	}
 	g.checked.Store(true)
 	return nil
@@ -43,16 +46,40 @@ func (g *Guard) ready(ctx context.Context) error {
 
 // missing explains an error of a call into the fence schema that says that there
 // is no such schema, or that this role may not use it.
-func missing(err error) error {
+func (t *texts) missing(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err
 	}
 	switch pgErr.Code {
 	case "3F000", "42883": // invalid_schema_name, undefined_function
-		return fmt.Errorf("%w: it is missing in this database; run \"fencectl migrate up\": %w", ErrSchema, err)
+		return fmt.Errorf("%w: it is missing in this database; run \"%s\": %w", ErrSchema, t.migrate, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%w: this role may not use it; grant it USAGE on the schema and EXECUTE on its functions: %w", ErrSchema, err)
 	}
 	return err
 }
+
+// notEntered explains the failure of a batch that was to enter first, with the
+// statement sql. pgx may prepare all statements before it sends any, so the error
+// can be about one of the caller's: that is left as it is.
+func (t *texts) notEntered(sql string, err error) error {
+	if failed, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok && failed.SQL() != sql {
+		return err
+	}
+	return t.missing(err)
+}
+
+// migrateUp returns the command that installs or upgrades a schema.
+func migrateUp(schema string) string {
+	const command = "fencectl migrate up"
+	switch {
+	case schema == defaultSchema:
+		return command
+	case plainName.MatchString(schema):
+		return command + " --schema " + schema
+	}
+	return command + " --schema '" + strings.ReplaceAll(schema, "'", `'\''`) + "'"
+}
+
+var plainName = regexp.MustCompile(`^[\w.]+$`)

@@ -6,9 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// texts are the statements of a guard, built once: pgx finds a prepared statement
+// texts are what a guard says to and about its schema, built once: pgx finds a prepared statement
 // by its text.
 type texts struct {
+	migrate  string // the command that makes the schema fit
 	check    string
 	raise    string
 	issue    string
@@ -27,6 +28,7 @@ func textsFor(schema string) texts {
 	// What a commit whose reply is lost needs to know afterwards; see commit.go.
 	const receipt = ", pg_current_xact_id(), transaction_timestamp(), pg_postmaster_start_time()"
 	return texts{
+		migrate:  migrateUp(schema),
 		check:    in("select {}.version(), {}.protocol()"),
 		raise:    in("select token, nonce, holder, raised_at from {}.raise($1, $2, $3, $4, $5)"),
 		issue:    in("select token, nonce, holder, raised_at from {}.issue($1, $2, $3, $4)"),

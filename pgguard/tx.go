@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/guard"
 )
 
 // errEnded: the server says that the connection is in no transaction although the

@@ -194,6 +194,23 @@ func TestOptionsOfATransaction(t *testing.T) {
 	})
 }
 
+func TestShorterIdleTimeoutOfTheSessionStays(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 1, "A")
+	for session, want := range map[string]string{"0": "5s", "1500ms": "1500ms", "4s": "4s", "5s": "5s", "1min": "5s", "2h": "5s", "1d": "5s"} {
+		g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = session
+		}))
+		require.NoError(t, g.InTx(ctx, func(tx pgx.Tx) error {
+			var got string
+			require.NoError(t, tx.QueryRow(ctx, "show idle_in_transaction_session_timeout").Scan(&got))
+			require.Equal(t, want, got, session)
+			return nil
+		}))
+	}
+}
+
 func TestPgxHelpersTakeTheGuard(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

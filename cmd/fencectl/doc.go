@@ -11,6 +11,6 @@
 //	1    done, and the answer is bad: the history of the demo is not clean, the
 //	     fence schema is not up to date, or tables in use forbid to remove it
 //	2    bad usage or bad input; nothing was changed
-//	3    a server could not be reached, refused or failed
+//	3    a server could not be reached, refused or failed, or stdout could not be written
 //	130  interrupted
 package main

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
@@ -43,10 +45,17 @@ func exitCode(ctx context.Context, err error) int {
 		return exitAnswer
 	case errors.Is(err, target.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, target.ErrUnreachable), errors.Is(err, errServer), errors.Is(err, demo.ErrUnfinished), errors.Is(err, localserver.ErrNotInstalled):
+	case unwritten(err), errors.Is(err, target.ErrUnreachable), errors.Is(err, errServer), errors.Is(err, demo.ErrUnfinished), errors.Is(err, localserver.ErrNotInstalled):
 		return exitServer
 	}
 	return exitUsage
+}
+
+// unwritten reports that stdout did not take the result, on a full disk for
+// instance. What was asked for may have been done by then.
+func unwritten(err error) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	return ok && e.Path == os.Stdout.Name()
 }
 
 // refused sorts an error of a server: it dislikes either what it was given or who

@@ -1,9 +1,11 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -52,6 +54,28 @@ func TestMigrateForScripts(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "migrate", "status", "--json", pg)), &status))
 	require.True(t, status.UpToDate)
 	require.JSONEq(t, `{"schema":"fencing","from":3,"to":0}`, ok(t, "migrate", "down", "--json", pg))
+}
+
+// A script must not take this for "bad usage; nothing was changed".
+func TestMigrateWhoseResultCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has /dev/full")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, full.Close()) })
+	db := newDatabase(t)
+	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}} {
+		cmd := call{args: append(args, "--postgres", db.url)}.command(t)
+		cmd.Stdout = full
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		require.Error(t, cmd.Run())
+		require.Equal(t, 3, cmd.ProcessState.ExitCode(), stderr.String())
+		require.Contains(t, stderr.String(), "no space left on device")
+	}
+	require.Contains(t, db.schemas(t), "fencing", "it was done")
 }
 
 func TestMigrateAnotherSchema(t *testing.T) {

@@ -33,6 +33,8 @@ func TestAPasswordInAMalformedAddressIsNeverPrinted(t *testing.T) {
 	for _, middle := range []string{"/", "?", "#", "@", "%", "%zz", ":", " ", "[", "]", "'", `"`, `\`, "\n", "://", "=", "&", ";", "é"} {
 		t.Run(middle, func(t *testing.T) {
 			t.Parallel()
+			program, err := built()
+			require.NoError(t, err)
 			password := half1 + middle + half2
 			for _, c := range []call{
 				{args: []string{"migrate", "status", "--postgres", "postgres://app:" + password + "@127.0.0.1:1/shop"}},
@@ -41,6 +43,7 @@ func TestAPasswordInAMalformedAddressIsNeverPrinted(t *testing.T) {
 				{args: []string{"demo", "--redis", "redis://:" + password + "@127.0.0.1:1/0"}},
 				{args: []string{"demo"}, env: []string{"FENCING_REDIS_URL=rediss://app:12" + middle + half2 + "@127.0.0.1:1/x"}},
 			} {
+				c.program = program
 				r := c.run(t)
 				require.Contains(t, []int{2, 3}, r.code, "%v", c)
 				requireSecret(t, r, strings.Join(append(c.args, c.env...), " "))

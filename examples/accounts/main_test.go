@@ -2,20 +2,14 @@ package main_test
 
 import (
 	"context"
-	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/examples/accounts/db"
-	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/examples/internal/exampletest"
 	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/pgguard"
 )
@@ -27,15 +21,13 @@ var _ db.DBTX = (*pgguard.Guard)(nil)
 
 func TestAccounts(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "accounts.exe")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	program := exampletest.Build(t)
 
 	t.Run("S1_S38_S46_WhateverIsTriedNoMoneyIsMadeOrLost", func(t *testing.T) {
 		t.Parallel()
-		addresses := servers(t)
+		servers := exampletest.Servers(t)
 		for range 2 { // the second time over what the first has left
-			out, code := run(t, program, addresses...)
+			out, code := exampletest.Run(t, program, servers)
 			require.Zero(t, code, out)
 			require.Contains(t, out, "OK: ")
 			require.NotContains(t, out, "WENT THROUGH")
@@ -46,15 +38,15 @@ func TestAccounts(t *testing.T) {
 			} {
 				require.Regexp(t, regexp.MustCompile(line), out)
 			}
-			checkBooks(t, addresses[1])
+			checkBooks(t, servers.Postgres)
 		}
 	})
 
 	// The audit must be able to fail: here the database itself makes money.
 	t.Run("ItSaysSoWhenMoneyIsMade", func(t *testing.T) {
 		t.Parallel()
-		addresses := servers(t)
-		conn := connect(t, addresses[1])
+		servers := exampletest.Servers(t)
+		conn := connect(t, servers.Postgres)
 		_, err := conn.Exec(t.Context(), `
 			CREATE FUNCTION interest() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN
@@ -69,7 +61,7 @@ func TestAccounts(t *testing.T) {
 			END $$;
 			CREATE EVENT TRIGGER sabotage ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION sabotage()`)
 		require.NoError(t, err)
-		out, code := run(t, program, addresses...)
+		out, code := exampletest.Run(t, program, servers)
 		require.Equal(t, 1, code, out)
 		require.Contains(t, out, "BROKEN: ")
 		require.NotContains(t, out, "OK: ")
@@ -77,27 +69,14 @@ func TestAccounts(t *testing.T) {
 
 	t.Run("ItStartsItsOwnServers", func(t *testing.T) {
 		t.Parallel()
-		out, code := run(t, program)
-		if strings.Contains(out, localserver.ErrNotInstalled.Error()) && os.Getenv("CI") != "true" {
-			t.Skip(out)
-		}
+		out, code := exampletest.RunAlone(t, program)
 		require.Zero(t, code, out)
 		require.Contains(t, out, "OK: ")
 	})
 
 	t.Run("AnAddressThatCannotBeReadIsNotRepeated", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{
-			{"-postgres", "postgres://app:hun/ter2@127.0.0.1/db", "-redis", "redis://127.0.0.1:1/0"},
-			{"-postgres", "host=127.0.0.1 password=hun ter2", "-redis", "redis://127.0.0.1:1/0"},
-			{"-postgres", "postgres://127.0.0.1:1/db", "-redis", "redis://:hun/ter2@127.0.0.1/0"},
-		} {
-			out, code := run(t, program, args...)
-			require.Equal(t, 1, code, out)
-			require.Contains(t, out, "is not of the form")
-			require.NotContains(t, out, "hun")
-			require.NotContains(t, out, "ter2")
-		}
+		exampletest.RequireSecrecy(t, program)
 	})
 }
 
@@ -127,28 +106,4 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // its database is about to be dropped
 	return conn
-}
-
-// servers returns the flags for a database and a Redis of the test's own: all
-// runs lock the same accounts.
-func servers(t *testing.T) []string {
-	t.Helper()
-	return []string{"-postgres", servertest.Postgres(t), "-redis", servertest.NewRedis(t, localserver.RedisOptions{}).URL()}
-}
-
-// run runs the program without the addresses that the environment may have, and
-// returns what it printed and its exit code.
-func run(t *testing.T, program string, args ...string) (out string, code int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it stops its servers then
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(os.Environ(), "POSTGRES_URL=", "REDIS_URL=")
-	text, err := cmd.CombinedOutput()
-	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-		require.NoError(t, err)
-	}
-	return string(text), cmd.ProcessState.ExitCode()
 }

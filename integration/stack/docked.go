@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path"
@@ -16,6 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/go-fencing/fencing/internal/localserver"
 )
 
 // A docked server is a container.
@@ -47,7 +48,7 @@ func (c *docked) user() (name, password string) { return "postgres", c.password 
 func (c *docked) create(ctx context.Context) error {
 	var failure error
 	for range 5 {
-		if c.hostPort, failure = freePort(); failure != nil {
+		if c.hostPort, failure = localserver.FreePort(); failure != nil {
 			return failure
 		}
 		if failure = c.build(ctx); failure == nil {
@@ -200,19 +201,4 @@ func (c *docked) load(ctx context.Context, from string) error {
 	defer func() { _ = file.Close() }() // it was only read
 	_, err = c.docker.client.CopyToContainer(ctx, c.id(), client.CopyToContainerOptions{DestinationPath: path.Dir(c.data), Content: file})
 	return err
-}
-
-// freePort picks a port below those that the system gives to outgoing connections:
-// one of these could occupy the port of a server that is being restarted.
-func freePort() (int, error) {
-	var failure error
-	for range 100 {
-		port := 15000 + rand.IntN(17000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, l.Close()
-		}
-		failure = err
-	}
-	return 0, fmt.Errorf("stack: no free port: %w", failure)
 }

@@ -56,7 +56,8 @@ func Start(t testing.TB, j *Journal, c Config) *Worker {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), configEnv+"="+string(config))
+	// Under the race detector every good end would take a second.
+	cmd.Env = append(os.Environ(), configEnv+"="+string(config), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	w := &Worker{
 		TB: t, Name: c.Name, journal: j, errors: new(bytes.Buffer),
 		ended: make(chan struct{}), changed: make(chan struct{}),

@@ -27,7 +27,7 @@ type RedisCluster struct{ Nodes []*Redis }
 func StartRedisCluster(ctx context.Context, masters, replicas int, o RedisOptions) (*RedisCluster, error) {
 	c := new(RedisCluster)
 	for range masters * (1 + replicas) {
-		bus, err := freePort()
+		bus, err := FreePort()
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}

@@ -134,7 +134,7 @@ func (s *server) halt() error {
 func (s *server) launch(ctx context.Context, configure func(port int) error) error {
 	var failure error
 	for range 5 {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			failure = err
 			break
@@ -156,10 +156,10 @@ func (s *server) launch(ctx context.Context, configure func(port int) error) err
 	return errors.Join(failure, s.Stop())
 }
 
-// freePort picks a port below those that the system gives to outgoing connections
-// (from 32768 on Linux, 49152 elsewhere): one of these could occupy the port of a
-// server that is being restarted.
-func freePort() (int, error) {
+// FreePort picks a loopback port below those that the system gives to outgoing
+// connections (from 32768 on Linux, 49152 elsewhere): one of these could occupy the
+// port of a server that is being restarted. Another process may take it first.
+func FreePort() (int, error) {
 	var failure error
 	for range 100 {
 		port := 15000 + rand.IntN(17000)

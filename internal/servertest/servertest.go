@@ -53,16 +53,22 @@ func (s *shared[S]) get(env string, start func(context.Context) (S, string, erro
 
 var (
 	postgres shared[*localserver.Postgres]
+	durable  shared[*localserver.Postgres]
 	redis    shared[*localserver.Redis]
 	mariadb  shared[*localserver.MariaDB]
 )
 
-// Main runs the tests of a package, stops the servers that they shared, and exits.
-// Call it from TestMain.
-func Main(m *testing.M) {
+// Main runs the tests of a package, cleans up after them, stops the servers that
+// they shared, and exits. Call it from TestMain.
+func Main(m *testing.M, cleanUp ...func() error) {
 	code := m.Run()
-	if s := postgres.server; s != nil {
-		code = max(code, stopped(s.Stop()))
+	for _, f := range cleanUp {
+		code = max(code, stopped(f()))
+	}
+	for _, s := range []*localserver.Postgres{postgres.server, durable.server} {
+		if s != nil {
+			code = max(code, stopped(s.Stop()))
+		}
 	}
 	if s := redis.server; s != nil {
 		code = max(code, stopped(s.Stop()))
@@ -84,10 +90,18 @@ func stopped(err error) int {
 // Postgres returns the URL of a fresh database of its own on the server that the
 // test process shares, as a superuser. It is dropped, connections and all, at the
 // end of the test.
+//
+// Where that is a child process, it waits for the disk in benchmarks only. A test
+// could not tell before the machine itself crashes, and would wait for most of its
+// time.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	server, err := postgres.get(PostgresEnv, func(ctx context.Context) (*localserver.Postgres, string, error) {
-		s, err := localserver.StartPostgres(ctx, localserver.PostgresOptions{})
+	shared, settings := &postgres, map[string]string{"fsync": "off", "full_page_writes": "off"}
+	if _, measures := t.(*testing.B); measures {
+		shared, settings = &durable, nil
+	}
+	server, err := shared.get(PostgresEnv, func(ctx context.Context) (*localserver.Postgres, string, error) {
+		s, err := localserver.StartPostgres(ctx, localserver.PostgresOptions{Settings: settings})
 		if err != nil {
 			return nil, "", err
 		}

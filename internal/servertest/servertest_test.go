@@ -38,6 +38,18 @@ func TestEachTestHasAPostgresDatabaseOfItsOwn(t *testing.T) {
 	require.Equal(t, query[string](t, mine, system), query[string](t, other, system), "the test process shares one server")
 }
 
+func TestOnlyBenchmarksWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(servertest.PostgresEnv) != "" {
+		return // what that server does is not for us to say
+	}
+	const fsync = "SELECT current_setting('fsync')"
+	require.Equal(t, "off", query[string](t, servertest.Postgres(t), fsync))
+	var measured string
+	testing.Benchmark(func(b *testing.B) { measured = query[string](b, servertest.Postgres(b), fsync) })
+	require.Equal(t, "on", measured)
+}
+
 func TestDatabaseIsDroppedAtTheEndOfItsTestThoughItIsInUse(t *testing.T) {
 	t.Parallel()
 	var name string

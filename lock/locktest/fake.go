@@ -27,7 +27,8 @@ const (
 type Fake struct {
 	mu     sync.Mutex
 	inner  *memlock.Backend
-	nonces map[string]string // of the last grant per resource
+	nonces map[string]string   // of the last grant per resource
+	joined map[string][]string // members that joined that grant
 	calls  map[Op]int
 	before map[Op]func(ctx context.Context, r lock.Request) error
 	after  map[Op]func(ctx context.Context, r lock.Request) error
@@ -38,6 +39,7 @@ func NewFake() *Fake {
 	return &Fake{
 		inner:  memlock.New(),
 		nonces: make(map[string]string),
+		joined: make(map[string][]string),
 		calls:  make(map[Op]int),
 		before: make(map[Op]func(context.Context, lock.Request) error),
 		after:  make(map[Op]func(context.Context, lock.Request) error),
@@ -74,11 +76,14 @@ func (f *Fake) Hang(ops ...Op) (resume func()) {
 	})
 }
 
-// Expire frees the lock of resource, as if its TTL had ended.
+// Expire frees the lock of resource, whoever shares it, as if its TTL had ended.
 func (f *Fake) Expire(resource string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = f.inner.Release(context.Background(), lock.Request{Resource: resource, Nonce: f.nonces[resource]})
+	r := lock.Request{Resource: resource, Nonce: f.nonces[resource]}
+	for _, member := range append(f.joined[resource], r.Nonce) {
+		_ = f.inner.Leave(context.Background(), r, member) // or it has left already
+	}
 }
 
 // Forget drops every lock and counter, as FLUSHALL does.
@@ -101,7 +106,9 @@ func (f *Fake) Acquire(ctx context.Context, r lock.Request) (token guard.Token, 
 		token, err = b.Acquire(context.WithoutCancel(ctx), r)
 		if err == nil {
 			f.mu.Lock()
-			f.nonces[r.Resource] = r.Nonce
+			if f.nonces[r.Resource] != r.Nonce {
+				f.nonces[r.Resource], f.joined[r.Resource] = r.Nonce, nil
+			}
 			f.mu.Unlock()
 		}
 		return err
@@ -121,7 +128,15 @@ func (f *Fake) Release(ctx context.Context, r lock.Request) error {
 
 // Join implements [lock.Joiner].
 func (f *Fake) Join(ctx context.Context, r lock.Request, member string) error {
-	return f.do(ctx, Join, r, func(b *memlock.Backend) error { return b.Join(context.WithoutCancel(ctx), r, member) })
+	return f.do(ctx, Join, r, func(b *memlock.Backend) error {
+		err := b.Join(context.WithoutCancel(ctx), r, member)
+		if err == nil {
+			f.mu.Lock()
+			f.joined[r.Resource] = append(f.joined[r.Resource], member)
+			f.mu.Unlock()
+		}
+		return err
+	})
 }
 
 // Leave implements [lock.Joiner].

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func optional(b lock.Backend) []check {
 	return checks
 }
 
-func join(t *testing.T, b lock.Backend) {
+func join(t testing.TB, b lock.Backend) {
 	j := b.(lock.Joiner)
 	r := request(name(), long)
 	require.ErrorIs(t, j.Join(t.Context(), r, "second"), lock.ErrLost, "nobody holds it")
@@ -48,15 +49,15 @@ func join(t *testing.T, b lock.Backend) {
 	held(t, b, r.Resource)
 
 	// A member with a shorter TTL takes nothing away from the others.
-	brief := successor
-	brief.TTL = short
-	require.NoError(t, j.Join(t.Context(), brief, "brief"))
-	require.Greater(t, held(t, b, r.Resource).Remaining, 2*short)
-	require.NoError(t, b.Renew(t.Context(), brief))
-	require.Greater(t, held(t, b, r.Resource).Remaining, 2*short)
+	shorter := successor
+	shorter.TTL = brief
+	require.NoError(t, j.Join(t.Context(), shorter, "shorter"))
+	require.Greater(t, held(t, b, r.Resource).Remaining, brief)
+	require.NoError(t, b.Renew(t.Context(), shorter))
+	require.Greater(t, held(t, b, r.Resource).Remaining, brief)
 }
 
-func inspect(t *testing.T, b lock.Backend) {
+func inspect(t testing.TB, b lock.Backend) {
 	i := b.(lock.Inspector)
 	r := request(name(), long)
 	h, err := i.Inspect(t.Context(), r.Resource)
@@ -72,7 +73,7 @@ func inspect(t *testing.T, b lock.Backend) {
 	require.Greater(t, h.Remaining, long/2)
 }
 
-func renewAll(t *testing.T, b lock.Backend) {
+func renewAll(t testing.TB, b lock.Backend) {
 	batch := b.(lock.BatchRenewer)
 	requests := make([]lock.Request, 40)
 	for i := range requests {
@@ -92,7 +93,7 @@ func renewAll(t *testing.T, b lock.Backend) {
 	}
 }
 
-func watch(t *testing.T, b lock.Backend) {
+func watch(t testing.TB, b lock.Backend) {
 	w := b.(lock.Waiter)
 	r := request(name(), long)
 	take(t, b, r)
@@ -103,7 +104,7 @@ func watch(t *testing.T, b lock.Backend) {
 		select {
 		case <-wake:
 		case <-time.After(10 * time.Second):
-			t.Fatal(why)
+			require.FailNow(t, why)
 		}
 	}
 	woken("the watch never comes into effect")
@@ -115,7 +116,7 @@ func watch(t *testing.T, b lock.Backend) {
 	}
 }
 
-func fair(t *testing.T, b lock.Backend) {
+func fair(t testing.TB, b lock.Backend) {
 	f := b.(lock.FairBackend)
 	resource := name()
 	holder, second, third, dead := request(resource, long), request(resource, long), request(resource, long), request(resource, long)
@@ -129,7 +130,7 @@ func fair(t *testing.T, b lock.Backend) {
 	require.ErrorIs(t, turn(third, long), lock.ErrHeld)
 	require.NoError(t, b.Release(t.Context(), holder))
 	require.ErrorIs(t, turn(third, long), lock.ErrHeld, "it is not third's turn")
-	require.Eventually(t, func() bool { return turn(second, long) == nil }, 10*time.Second, 10*time.Millisecond, "the dead contender is not skipped")
+	eventually(t, "the dead contender is not skipped", func() error { return turn(second, long) })
 	require.NoError(t, turn(second, long), "repeated by the one who has it")
 	require.NoError(t, b.Release(t.Context(), second))
 	require.NoError(t, turn(third, long))
@@ -143,4 +144,12 @@ func fair(t *testing.T, b lock.Backend) {
 	require.NoError(t, f.Withdraw(t.Context(), withdrawn))
 	require.NoError(t, b.Release(t.Context(), holder))
 	require.NoError(t, turn(second, long))
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := f.AcquireInTurn(gone, request(resource, long), long)
+	require.Error(t, err, "a dead context")
+	require.NotErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, b.Release(t.Context(), second))
+	require.NoError(t, turn(request(resource, long), long), "a contender whose context was dead is not in the queue")
 }

@@ -145,6 +145,9 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return 0, err // and queue nobody who does not wait
+	}
 	now := time.Now()
 	queue := slices.DeleteFunc(b.queues[r.Resource], func(c contender) bool { return c.nonce != r.Nonce && c.until.Before(now) })
 	i := slices.IndexFunc(queue, func(c contender) bool { return c.nonce == r.Nonce })

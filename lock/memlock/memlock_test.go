@@ -12,8 +12,3 @@ func TestBackend(t *testing.T) {
 	t.Parallel()
 	locktest.Run(t, func(*testing.T) lock.Backend { return memlock.New() })
 }
-
-func TestFake(t *testing.T) {
-	t.Parallel()
-	locktest.Run(t, func(*testing.T) lock.Backend { return locktest.NewFake() })
-}

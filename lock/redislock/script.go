@@ -23,6 +23,9 @@ type call func(ctx context.Context, args []any) (any, error)
 
 // run evaluates the script, also on a server that does not know it yet.
 func (s *script) run(ctx context.Context, send call, keys []string, args []any) (any, error) {
+	if ctx.Err() != nil { // a client for Cluster would not look
+		return nil, context.Cause(ctx)
+	}
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.hash, len(keys), keys[0])
 	for i := 1; i < len(keys); i++ {

@@ -53,7 +53,7 @@ var mutants = []mutant{
 	},
 	{
 		"lock: the deadline counts from the send time", "lock/acquire.go",
-		"l.keeper.keep(ctx, h, sent)", "l.keeper.keep(ctx, h, time.Now())", "lock", "Deadline",
+		"l.keeper.keep(h, sent)", "l.keeper.keep(h, time.Now())", "lock", "Deadline",
 	},
 	{
 		"lock: a lost lease stays lost", "lock/keeper.go",
@@ -61,7 +61,7 @@ var mutants = []mutant{
 	},
 	{
 		"lock: a dead parent context ends the watchdog", "lock/keeper.go",
-		"h.renewAt = time.Time{}\n\tif h.index >= 0 {", "if h.index >= 0 {", "lock", "DeadParent",
+		"h.renewAt = time.Time{}\n\tk.set(", "k.set(", "lock", "DeadParent",
 	},
 	{
 		"lock: an attempt without an answer is undone", "lock/acquire.go",
@@ -97,14 +97,114 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: release compares the nonce", "lock/redislock/release.lua",
-		"held.err or held[1] ~= ARGV[1] or not held[2]", "false", "lock/redislock", "TestBackend",
+		"local has = not held.err and held[1] == ARGV[1] and held[2]", "local has = true", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: the usual grant looks whether the lock is free", "lock/redislock/grant.lua",
+		" and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a release wakes those who wait", "lock/redislock/release.lua",
+		"redis.pcall(ARGV[4], KEYS[1], '')", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a fair lock goes to the first in the queue", "lock/redislock/acquire.lua",
+		"if ahead and ahead ~= ARGV[1] then", "if false then", "lock/redislock", "TestBackend",
+	},
+	{
+		"lock: one waiter of a locker asks for all", "lock/line.go",
+		"case q != nil && !w.alone():", "case false:", "lock", "TestOneWaiterOfALocker",
+	},
+	{
+		"lock: the next in line asks when the first has gone", "lock/line.go",
+		"q.ask = granted == nil", "q.ask = false", "lock", "TestTheNextInLine",
 	},
 	{
 		"redislock: renewal never creates", "lock/redislock/renew.lua",
-		"if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[1] then\n  return 0\nend", "redis.call('HSET', KEYS[1], 'nonce', ARGV[1])", "lock/redislock", "TestBackend",
+		"if held[1] ~= ARGV[1] then\n  return 0\nend", "redis.call('HSET', KEYS[1], 'nonce', ARGV[1])", "lock/redislock", "TestBackend",
 	},
 	{
 		"pgguard: a commit is believed only from a server that has not crashed since", "pgguard/commit.go",
 		"case *status == \"committed\" && same:", "case *status == \"committed\":", "pgguard", "S23",
+	},
+	{
+		"sqlguard: to enter in MySQL is to share the lock of the fence", "sqlguard/mysql.go",
+		`mysqlShare  = " LOCK IN SHARE MODE"`, `mysqlShare  = ""`, "sqlguard", "TestConformance/mariadb|S25|S34",
+	},
+	{
+		"sqlguard: in MySQL a raise that was given up is ended", "sqlguard/mysql.go",
+		`_, _ = session.exec(ctx, "KILL "+strconv.FormatInt(id, 10))`, "_ = id", "sqlguard", "S5",
+	},
+	{
+		"sqlguard: to enter in MySQL compares the nonce", "sqlguard/mysql.go",
+		`+" AND nonce = "+bytesMySQL(f.Nonce)`, "", "sqlguard", "TestConformance/mariadb",
+	},
+	{
+		"sqlguard: to enter in SQLite compares the nonce", "sqlguard/sqlite.go",
+		"AND token = ? AND nonce = ?", "AND token = ? AND ? <> ''", "sqlguard", "TestConformance/sqlite",
+	},
+	{
+		"sqlguard: to enter in SQLite takes the write lock", "sqlguard/sqlite.go",
+		"if !readOnly {", "if false {", "sqlguard", "SQLiteWaits",
+	},
+	{
+		"sqlguard: a statement enters the fences that its transaction has not", "sqlguard/wraptx.go",
+		"if len(more) == 0 {", "if true {", "sqlguard", "WrappedPassThrough",
+	},
+	{
+		"sqlguard: in a transaction that the database ended nothing more runs", "sqlguard/wraptx.go",
+		"if t.lost != nil {\n\t\treturn fmt.Errorf(\"sqlguard: nothing was sent", "if false {\n\t\treturn fmt.Errorf(\"sqlguard: nothing was sent", "sqlguard", "RunsNothingMore",
+	},
+	{
+		"sqlguard: a transaction that the database ended is not committed", "sqlguard/wraptx.go",
+		"if t.lost != nil {\n\t\t_ = t.Rollback()", "if false {\n\t\t_ = t.Rollback()", "sqlguard", "RunsNothingMore",
+	},
+	{
+		"sqlguard: no fence, no transaction that writes", "sqlguard/wrapconn.go",
+		"if len(held) == 0 && !c.passThrough && !o.ReadOnly {", "if false {", "sqlguard", "WrappedWrites",
+	},
+	{
+		"gormguard: ROLLBACK TO drops what was entered", "gormguard/tx.go",
+		"case controlRollbackTo:\n\t\ts.entered = nil", "case controlRollbackTo:", "gormguard", "S34",
+	},
+	{
+		"gormguard: a refusal dooms the transaction", "gormguard/tx.go",
+		"if refused != nil {", "if false {", "gormguard", "SwallowedRefusal",
+	},
+	{
+		"gormguard: a refusal ends with its savepoint", "gormguard/tx.go",
+		"if i >= 0 && i < s.refusedAt {", "if false {", "gormguard", "RefusalInsideASavepoint",
+	},
+	{
+		"gormguard: fences are entered where the options say", "gormguard/tx.go",
+		"if g := p.guard.Load(); g != nil {", "if g := p.guard.Load(); g == nil {", "gormguard", "SchemaOfTheOptions",
+	},
+	{
+		"gormguard: hooks run after the fence was entered", "gormguard/callbacks.go",
+		"if t, ok := stmt.ConnPool.(*transaction); ok && p.mode.fences() {", "if t, ok := stmt.ConnPool.(*transaction); false && ok {", "gormguard", "Hooks",
+	},
+	{
+		"gormguard: a stored row needs its own fence", "gormguard/resource.go",
+		"if resource, _ := foreign(stmt, rows); resource != \"\" {", "if resource, _ := foreign(stmt, rows); false && resource != \"\" {", "gormguard", "TestEveryWritePath/sqlite",
+	},
+	{
+		"gormguard: raw SQL that writes is seen", "gormguard/classify.go",
+		"if !is(c.previous, \"FOR\", \"KEY\", \"ON\") {", "if false {", "gormguard", "WritesAreTold|TestEveryWritePath/sqlite",
+	},
+	{
+		"gormguard: a refusal is found whatever is added to it", "gormguard/callbacks.go",
+		"if r := v.(*remembered); r.stmt == db.Statement &&", "if r := v.(*remembered); false &&", "gormguard", "RefusalIsFound",
+	},
+	{
+		"gormguard: the row rule admits no older token", "gormguard/rowbuild.go",
+		"CASE WHEN ? <= ? THEN ? ELSE", "CASE WHEN ? <> -1 - ? THEN ? ELSE", "gormguard", "TestEveryWritePath/sqlite",
+	},
+	{
+		"gormguard: join tables of guarded models are guarded", "gormguard/registry.go",
+		"if !m.guarded || p.mode != ModeFence || join == nil {", "if true {", "gormguard", "JoinTables",
+	},
+	{
+		"gormguard: an upsert compares too", "gormguard/rowbuild.go",
+		"p.compared(stored, offered, offered)", "offered", "gormguard", "TestEveryWritePath/sqlite|BatchWithOneStaleRow",
 	},
 }

@@ -51,15 +51,10 @@ func (r *Redis) String() string {
 
 // Connect returns a client of a server that answers. The error is ErrUnreachable.
 func (r *Redis) Connect(ctx context.Context) (*redis.Client, error) {
-	rdb := redis.NewClient(r.Options)
-	// The client repeats each of its own timeouts many times over.
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	err := rdb.Ping(bounded).Err()
+	err := r.ping(ctx)
 	if err == nil {
-		return rdb, nil
+		return redis.NewClient(r.Options), nil
 	}
-	_ = rdb.Close() // nothing was done with it
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -68,6 +63,18 @@ func (r *Redis) Connect(ctx context.Context) (*redis.Client, error) {
 		hint = "write user and password into the URL, in front of the host and an @"
 	}
 	return nil, &failure{fmt.Sprintf("%s: cannot use %s: %s; %s", r.Source, r, OneLine(err.Error()), hint), ErrUnreachable}
+}
+
+// ping tries once. The client of the caller will try again at every failure, many
+// times over; while nothing is known to be there, that only takes time.
+func (r *Redis) ping(ctx context.Context) error {
+	o := *r.Options
+	o.MaxRetries, o.DialerRetries = -1, 1
+	rdb := redis.NewClient(&o)
+	defer func() { _ = rdb.Close() }() // nothing was done with it
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return rdb.Ping(ctx).Err()
 }
 
 // Unusable is the error for a server that answers and then does not do what is
