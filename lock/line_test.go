@@ -199,7 +199,7 @@ func TestAWaiterOutlivesAnOutageOfTheBackEnd(t *testing.T) {
 	}
 }
 
-func TestAnOutageLongerThanTheTTLIsReported(t *testing.T) {
+func TestALongOutageIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()
 		acquire(t, newLocker(t, fake, lock.WithHolder("worker-1")))

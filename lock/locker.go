@@ -57,7 +57,8 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 // shares the fence, and the lock is released with the last lease.
 //
 // When ctx ends first the error wraps its error and, if the lock was held, a
-// *HeldError. An attempt whose outcome is unknown is undone in the background.
+// *HeldError. A back end that fails at first is reported at once; one that fails
+// while the lock is waited for is asked again for half a minute. An attempt whose outcome is unknown is undone in the background.
 func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 	return l.acquire(ctx, []string{resource}, true)
 }

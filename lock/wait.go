@@ -15,6 +15,10 @@ import (
 // woken, in case a wake-up is lost.
 const listenWait = time.Second
 
+// outageWait is how long a waiter asks a back end that does not answer: a failover
+// takes seconds, and half a minute if it is slow.
+const outageWait = 30 * time.Second
+
 // A waiter is one Acquire that waits for a lock.
 type waiter struct {
 	locker   *Locker
@@ -86,14 +90,13 @@ func (w *waiter) wait(ctx context.Context, refused error) error {
 }
 
 // again reports whether an attempt that failed with err is to be repeated. What
-// goes wrong while a lock is waited for may be a failover: it is worth waiting for
-// as long as a crashed holder would be, and is not hidden after that.
+// goes wrong while a lock is waited for may be a failover.
 func (w *waiter) again(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, ErrHeld), errors.Is(err, errSuperseded):
 		w.answered = time.Now()
 		return true
-	case w.refusals == 0, ctx.Err() != nil, time.Since(w.answered) > w.locker.ttl:
+	case w.refusals == 0, ctx.Err() != nil, time.Since(w.answered) > outageWait:
 		return false
 	}
 	w.id = "" // spent: the attempt is undone
