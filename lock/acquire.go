@@ -64,7 +64,12 @@ func (l *Locker) held(ctx context.Context, resource string) *hold {
 func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold, err error) {
 	w := &waiter{locker: l, resource: resource, begun: time.Now()}
 	defer func() { w.stop(err) }()
-	for {
+	for refused := error(nil); ; {
+		if wait {
+			if err := w.wait(ctx, refused); err != nil {
+				return nil, err
+			}
+		}
 		h, err := l.propose(ctx, Request{Resource: resource, Nonce: w.nonce(), Holder: l.holder, TTL: l.ttl})
 		if err == nil {
 			w.granted(h)
@@ -72,13 +77,14 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 				return h, nil
 			}
 			l.drop(h)
+			if !errors.Is(err, errSuperseded) {
+				return nil, w.explain(ctx, err)
+			}
 		}
-		if !wait || !errors.Is(err, ErrHeld) && !errors.Is(err, errSuperseded) {
+		if !wait || !w.again(ctx, err) {
 			return nil, w.explain(ctx, err)
 		}
-		if err := w.wait(ctx, err); err != nil {
-			return nil, err
-		}
+		refused = err
 	}
 }
 

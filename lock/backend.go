@@ -38,12 +38,13 @@ type Backend interface {
 
 // A Waiter is a Backend that can tell when a lock may have become free.
 type Waiter interface {
-	// Watch returns a channel that receives after each release of resource that
-	// happens from now on. The caller tries to acquire once more before it waits,
-	// so that a release before Watch is not missed; a lost wake-up costs time
-	// only, since the locker also wakes when the holder's TTL ends. stop ends the
-	// watch and must be called.
-	Watch(ctx context.Context, resource string) (wake <-chan struct{}, stop func(), err error)
+	// Watch returns a channel that receives as soon as the watch is in effect, since
+	// a release before that may have been missed, and then after each release of
+	// r.Resource; from a back end that queues, after those that make it r.Nonce's
+	// turn. What is not received at once is merged into one. A lost wake-up costs
+	// time and is no harm: the locker also asks by itself, now and then and when the
+	// holder's TTL ends. stop ends the watch and must be called.
+	Watch(r Request) (wake <-chan struct{}, stop func())
 }
 
 // A Joiner is a Backend whose locks several processes may hold together under one

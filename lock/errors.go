@@ -34,6 +34,7 @@ type HeldError struct {
 	Resource  string
 	Holder    string
 	Remaining time.Duration // until the lock expires unless it is renewed; 0 if unknown
+	Silent    bool          // its release wakes nobody, see [Waiter]
 }
 
 func (e *HeldError) Error() string {

@@ -25,6 +25,7 @@ type Locker struct {
 	backend  Backend
 	keeper   *keeper
 	noAnswer error // to an Acquire within the TTL
+	lines    lines
 
 	mu      sync.Mutex
 	closed  bool
@@ -47,6 +48,7 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	}
 	return &Locker{
 		config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{}),
+		lines:    lines{of: make(map[string]*line)},
 		noAnswer: fmt.Errorf("no answer within the TTL of %v: %w", c.ttl, context.DeadlineExceeded),
 	}, nil
 }
@@ -57,7 +59,8 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 // shares the fence, and the lock is released with the last lease.
 //
 // When ctx ends first the error wraps its error and, if the lock was held, a
-// *HeldError. An attempt whose outcome is unknown is undone in the background.
+// *HeldError. A back end that fails at first is reported at once; one that fails
+// while the lock is waited for is asked again for half a minute. An attempt whose outcome is unknown is undone in the background.
 func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 	return l.acquire(ctx, []string{resource}, true)
 }

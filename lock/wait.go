@@ -11,17 +11,24 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
-// A waiter is one Acquire between its attempts.
+// listenWait is the mean time between two attempts of a waiter that would be
+// woken, in case a wake-up is lost.
+const listenWait = time.Second
+
+// outageWait is how long a waiter asks a back end that does not answer: a failover
+// takes seconds, and half a minute if it is slow.
+const outageWait = 30 * time.Second
+
+// A waiter is one Acquire that waits for a lock.
 type waiter struct {
 	locker   *Locker
 	resource string
 	begun    time.Time
 	id       string // nonce of the next attempt
 	refusals int
-	refused  error // the last one
-	watching bool
-	wake     <-chan struct{}
-	unwatch  func()
+	answered time.Time // when the back end last said that the lock is held
+	line     *line     // nil while it does not wait
+	first    bool      // in its line
 }
 
 // nonce returns the nonce of the next attempt. It stays the same while the lock
@@ -36,84 +43,107 @@ func (w *waiter) nonce() string {
 
 func (w *waiter) granted(h *hold) {
 	w.id = ""
-	if w.refusals > 0 {
-		w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Fence: h.fence, Took: time.Since(w.begun)})
+	if w.line == nil {
+		return
 	}
+	w.leave(&HeldError{Resource: w.resource, Holder: w.locker.holder, Remaining: w.locker.ttl})
+	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Fence: h.fence, Took: time.Since(w.begun)})
 }
 
-// wait returns when another attempt makes sense, or why there is none. refused is
-// the error of the last one.
+// wait returns when w is to ask the back end, or why it is not. refused is the
+// error of its last attempt, nil before the first.
 func (w *waiter) wait(ctx context.Context, refused error) error {
-	w.refusals++
-	w.refused = refused
-	if w.locker.maxRetries >= 0 && w.refusals > w.locker.maxRetries {
-		return fmt.Errorf("gave up after %d attempts: %w", w.refusals, refused)
+	if refused != nil {
+		w.refusals++
+		if w.locker.maxRetries >= 0 && w.refusals > w.locker.maxRetries {
+			return fmt.Errorf("gave up after %d attempts: %w", w.refusals, refused)
+		}
 	}
-	if again, err := w.watch(ctx); again || err != nil {
-		return err
+	if !w.queue(refused) {
+		return nil
 	}
-	timer := time.NewTimer(w.pause(refused))
+	if !w.first {
+		select {
+		case <-w.line.front:
+		case <-w.locker.closing:
+			return w.closed()
+		case <-ctx.Done():
+			return w.explain(ctx, ended(ctx))
+		}
+		if w.takeFront() {
+			return nil
+		}
+	}
+	timer := time.NewTimer(w.pause())
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-w.wake:
+	case <-w.line.wake:
+		w.line.live = true
 		return nil
 	case <-w.locker.closing:
-		return fmt.Errorf("%w while waiting: %w", ErrClosed, refused)
+		return w.closed()
 	case <-ctx.Done():
 		return w.explain(ctx, ended(ctx))
 	}
 }
 
+// again reports whether an attempt that failed with err is to be repeated. What
+// goes wrong while a lock is waited for may be a failover.
+func (w *waiter) again(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, ErrHeld), errors.Is(err, errSuperseded):
+		w.answered = time.Now()
+		return true
+	case w.refusals == 0, ctx.Err() != nil, time.Since(w.answered) > outageWait:
+		return false
+	}
+	w.id = "" // spent: the attempt is undone
+	if w.locker.fair {
+		w.leave(nil)
+	}
+	return true
+}
+
+func (w *waiter) closed() error {
+	return fmt.Errorf("%w while waiting: %w", ErrClosed, w.reason())
+}
+
 // explain adds to the error of an attempt that was cut short by the end of ctx who
 // had the lock until then.
 func (w *waiter) explain(ctx context.Context, err error) error {
-	if ctx.Err() == nil || w.refused == nil {
+	refused := w.reason()
+	if ctx.Err() == nil || refused == nil {
 		return err
 	}
-	return fmt.Errorf("%w after waiting %v: %w", err, time.Since(w.begun).Round(time.Millisecond), w.refused)
+	return fmt.Errorf("%w after waiting %v: %w", err, time.Since(w.begun).Round(time.Millisecond), refused)
 }
 
-// watch begins to listen for releases. again is true the first time: the lock may
-// have been released before, and nobody would wake us.
-func (w *waiter) watch(ctx context.Context) (again bool, err error) {
-	b, ok := w.locker.backend.(Waiter)
-	if !ok || w.watching {
-		return false, nil
+// pause is the time to the next attempt when nothing wakes the waiter. It is not
+// longer than the holder's TTL, in case the holder died.
+func (w *waiter) pause() time.Duration {
+	held, _ := errors.AsType[*HeldError](w.reason())
+	mean := w.locker.retryWait
+	if w.line.live && (held == nil || !held.Silent) {
+		mean = max(mean, listenWait)
 	}
-	wake, unwatch, err := b.Watch(ctx, w.resource)
-	if err != nil {
-		return false, w.explain(ctx, fmt.Errorf("watch: %w", err))
+	if w.locker.fair { // or the queue would take us for dead
+		mean = min(mean, w.locker.patience()/3)
 	}
-	w.watching, w.wake, w.unwatch = true, wake, unwatch
-	return true, nil
-}
-
-// pause is the time to the next attempt when nothing wakes the waiter: jittered
-// polling, or with a watch the end of the holder's TTL, in case the holder died
-// or its release went unheard.
-func (w *waiter) pause(refused error) time.Duration {
-	d := w.locker.retryWait/2 + mathrand.N(w.locker.retryWait)
-	held, ok := errors.AsType[*HeldError](refused)
-	if !ok || held.Remaining <= 0 {
-		return d
-	}
-	if !w.watching {
-		return min(d, held.Remaining+time.Millisecond)
-	}
-	d = max(d, min(held.Remaining, w.locker.ttl)) // a clock that was set can make it hours
-	if w.locker.fair {                            // or the queue would take us for dead
-		d = min(d, w.locker.patience()/2)
+	d := jitter(mean)
+	if held != nil && held.Remaining > 0 {
+		// Not all at the same moment, if there are many.
+		d = min(d, held.Remaining+time.Millisecond+mathrand.N(w.locker.retryWait)/8)
 	}
 	return d
 }
 
-// stop ends the watch, and leaves the queue of a fair lock that was not granted.
+func jitter(mean time.Duration) time.Duration { return mean/2 + mathrand.N(mean) }
+
+// stop ends the waiting, and leaves the queue of a fair lock that was not granted.
 func (w *waiter) stop(err error) {
-	if w.watching {
-		w.unwatch()
-	}
+	w.leave(nil)
 	if err != nil && w.locker.fair && w.id != "" {
 		r := Request{Resource: w.resource, Nonce: w.id}
 		w.locker.detach(func(ctx context.Context) { _ = w.locker.backend.(FairBackend).Withdraw(ctx, r) })

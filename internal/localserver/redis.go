@@ -3,6 +3,8 @@ package localserver
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -69,4 +71,32 @@ func (s *Redis) answers(ctx context.Context) error {
 		return fmt.Errorf("another Redis answers at %s: address already in use", s.Addr())
 	}
 	return nil
+}
+
+// startSentinel starts a sentinel with further lines of configuration, which it
+// keeps, and changes, in a file.
+func startSentinel(ctx context.Context, lines []string) (*Redis, error) {
+	path, err := findTool("redis-server", "redis-server", "redis")
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProcess("sentinel", path, "redis")
+	if err != nil {
+		return nil, err
+	}
+	s := &Redis{server{process: p, end: terminate}}
+	s.ready = s.answers
+	config := filepath.Join(p.dir, "sentinel.conf")
+	p.args = []string{config, "--sentinel"}
+	err = s.launch(ctx, func(port int) error {
+		all := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(port), "dir " + p.dir}, lines...)
+		if err := os.WriteFile(config, []byte(strings.Join(all, "\n")+"\n"), 0o600); err != nil {
+			return err
+		}
+		return p.user.own(config)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }

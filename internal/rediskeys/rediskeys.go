@@ -47,28 +47,35 @@ func (s Scheme) Validate() error {
 }
 
 // Lock returns the key of the lock of resource.
-func (s Scheme) Lock(resource string) string { return s.key("lock", resource) + ":" + resource }
+func (s Scheme) Lock(resource string) string { return s.key("lock", resource, resource) }
 
 // Counter returns the key of the counter of resource, which it shares with the
 // other resources of its shard.
-func (s Scheme) Counter(resource string) string { return s.key("fence", resource) }
+func (s Scheme) Counter(resource string) string {
+	return s.Prefix + ":fence:{" + s.shard(resource) + "}"
+}
 
 // Released returns the key that says for a short time that the acquisition of
 // nonce, or the member of that name, has released resource.
-func (s Scheme) Released(resource, nonce string) string {
-	return s.key("released", resource) + ":" + nonce
-}
+func (s Scheme) Released(resource, nonce string) string { return s.key("released", resource, nonce) }
 
-func (s Scheme) key(kind, resource string) string {
-	return s.Prefix + ":" + kind + ":{" + strconv.Itoa(s.shard(resource)) + "}"
+// Queue returns the key of the list of those who wait for resource in order.
+func (s Scheme) Queue(resource string) string { return s.key("queue", resource, resource) }
+
+// Alive returns the key of the hash that has until when each of them is presumed
+// alive.
+func (s Scheme) Alive(resource string) string { return s.key("alive", resource, resource) }
+
+func (s Scheme) key(kind, resource, name string) string {
+	return s.Prefix + ":" + kind + ":{" + s.shard(resource) + "}:" + name
 }
 
 // shard is the 32-bit FNV-1a hash of the resource modulo the number of shards;
 // clients in other languages compute the same.
-func (s Scheme) shard(resource string) int {
+func (s Scheme) shard(resource string) string {
 	h := uint32(2166136261)
 	for i := range len(resource) {
 		h = (h ^ uint32(resource[i])) * 16777619
 	}
-	return int(h % uint32(s.Shards))
+	return strconv.Itoa(int(h % uint32(s.Shards)))
 }

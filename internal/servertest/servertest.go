@@ -169,6 +169,25 @@ func NewRedis(t testing.TB, o localserver.RedisOptions) *localserver.Redis {
 	return s
 }
 
+// NewRedisCluster starts a cluster of its own. It is stopped at the end of the test.
+func NewRedisCluster(t testing.TB, masters, replicas int) *localserver.RedisCluster {
+	t.Helper()
+	c, err := localserver.StartRedisCluster(t.Context(), masters, replicas, localserver.RedisOptions{})
+	require(t, err)
+	stopAtEnd(t, c.Stop)
+	return c
+}
+
+// NewRedisSentinel starts a Redis of its own with replicas and sentinels. They are
+// stopped at the end of the test.
+func NewRedisSentinel(t testing.TB, replicas, sentinels int) *localserver.RedisSentinel {
+	t.Helper()
+	s, err := localserver.StartRedisSentinel(t.Context(), replicas, sentinels, localserver.RedisOptions{})
+	require(t, err)
+	stopAtEnd(t, s.Stop)
+	return s
+}
+
 // PgBouncer starts a PgBouncer in transaction mode in front of the database that
 // postgresURL names, and returns the URL of the same database through it. Old
 // versions do not follow prepared statements: use an exec mode without them.

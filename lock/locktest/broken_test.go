@@ -17,7 +17,7 @@ type broken struct {
 	leave    func(ctx context.Context, b *memlock.Backend, r lock.Request, member string) error
 	inspect  func(ctx context.Context, b *memlock.Backend, resource string) (lock.Holding, error)
 	renewAll func(ctx context.Context, b *memlock.Backend, requests []lock.Request) []error
-	watch    func(ctx context.Context, b *memlock.Backend, resource string) (<-chan struct{}, func(), error)
+	watch    func(b *memlock.Backend, r lock.Request) (<-chan struct{}, func())
 	inTurn   func(ctx context.Context, b *memlock.Backend, r lock.Request, patience time.Duration) (guard.Token, error)
 	withdraw func(ctx context.Context, b *memlock.Backend, r lock.Request) error
 }
@@ -53,11 +53,11 @@ func (b broken) RenewAll(ctx context.Context, requests []lock.Request) (errs []e
 	return errs
 }
 
-func (b broken) Watch(ctx context.Context, resource string) (<-chan struct{}, func(), error) {
+func (b broken) Watch(r lock.Request) (<-chan struct{}, func()) {
 	if b.watch != nil {
-		return b.watch(ctx, b.Backend, resource)
+		return b.watch(b.Backend, r)
 	}
-	return b.Backend.Watch(ctx, resource)
+	return b.Backend.Watch(r)
 }
 
 func (b broken) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {

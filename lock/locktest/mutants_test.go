@@ -117,8 +117,13 @@ func TestBrokenOptionalInterfacesAreCaught(t *testing.T) {
 			}
 			return errs
 		}}, "RenewAll"},
-		"a release wakes nobody": {broken{watch: func(context.Context, *memlock.Backend, string) (<-chan struct{}, func(), error) {
-			return nil, func() {}, nil
+		"a watch never comes into effect": {broken{watch: func(*memlock.Backend, lock.Request) (<-chan struct{}, func()) {
+			return nil, func() {}
+		}}, "Watch"},
+		"a release wakes nobody": {broken{watch: func(*memlock.Backend, lock.Request) (<-chan struct{}, func()) {
+			wake := make(chan struct{}, 1)
+			wake <- struct{}{}
+			return wake, func() {}
 		}}, "Watch"},
 		"there is no queue": {broken{inTurn: func(ctx context.Context, b *memlock.Backend, r lock.Request, _ time.Duration) (guard.Token, error) {
 			return b.Acquire(ctx, r)

@@ -21,7 +21,7 @@ type Backend struct {
 	last     guard.Token // of every resource: one counter, so that a free resource leaves nothing behind
 	locks    map[string]*held
 	queues   map[string][]contender
-	watchers map[string][]chan struct{}
+	watchers map[string][]watcher
 }
 
 type held struct {
@@ -36,12 +36,17 @@ type contender struct {
 	until time.Time // when it is presumed gone
 }
 
+type watcher struct {
+	nonce string
+	wake  chan struct{}
+}
+
 // New returns a back end without any lock.
 func New() *Backend {
 	return &Backend{
 		locks:    make(map[string]*held),
 		queues:   make(map[string][]contender),
-		watchers: make(map[string][]chan struct{}),
+		watchers: make(map[string][]watcher),
 	}
 }
 
@@ -178,25 +183,31 @@ func (b *Backend) withdraw(r lock.Request) {
 }
 
 // Watch implements [lock.Waiter].
-func (b *Backend) Watch(_ context.Context, resource string) (<-chan struct{}, func(), error) {
-	wake := make(chan struct{}, 1)
+func (b *Backend) Watch(r lock.Request) (<-chan struct{}, func()) {
+	w := watcher{nonce: r.Nonce, wake: make(chan struct{}, 1)}
+	w.wake <- struct{}{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watchers[resource] = append(b.watchers[resource], wake)
-	return wake, func() {
+	b.watchers[r.Resource] = append(b.watchers[r.Resource], w)
+	return w.wake, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		rest := slices.DeleteFunc(b.watchers[resource], func(c chan struct{}) bool { return c == wake })
-		if b.watchers[resource] = rest; len(rest) == 0 {
-			delete(b.watchers, resource)
+		rest := slices.DeleteFunc(b.watchers[r.Resource], func(other watcher) bool { return other == w })
+		if b.watchers[r.Resource] = rest; len(rest) == 0 {
+			delete(b.watchers, r.Resource)
 		}
-	}, nil
+	}
 }
 
+// wake wakes those who watch resource, but of those who queue the first one only.
 func (b *Backend) wake(resource string) {
+	queue := b.queues[resource]
 	for _, w := range b.watchers[resource] {
+		if i := slices.IndexFunc(queue, func(c contender) bool { return c.nonce == w.nonce }); i > 0 {
+			continue
+		}
 		select {
-		case w <- struct{}{}:
+		case w.wake <- struct{}{}:
 		default: // it has a wake-up waiting
 		}
 	}

@@ -1,33 +1,48 @@
--- Takes the lock, or says who has it; follows counter.lua.
--- KEYS: lock, counter, mark of the nonce. ARGV: nonce, holder, TTL in ms, after,
--- greatest jump, 'shared' if another library may keep something under the lock's
--- key.
--- Returns {1, token}, {0, holder, remaining ms} or {-1, counter} for a jump.
+-- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
+-- fair, queue.lua.
+-- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
+-- holder, TTL in ms, after, greatest jump, 'shared' if another library may keep
+-- something under the lock's key, and if fair: patience in ms.
+-- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
+-- its release wakes nobody, or {-1, counter} for a jump.
 
-local function refuse(holder)
-  -- A replica would answer too, from what it knows; a write makes it say what it is.
-  redis.call('DEL', KEYS[3])
-  return {0, holder, redis.call('PTTL', KEYS[1])}
+local fair = ARGV[7]
+
+local function refuse(holder, silent)
+  if fair then
+    enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[7])
+  else
+    -- A replica would answer too, from what it knows; a write makes it say what it is.
+    redis.call('DEL', KEYS[3])
+  end
+  return {0, holder, redis.call('PTTL', KEYS[1]), silent}
 end
 
-local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder')
+local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder', 'queued')
 if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
   if ARGV[6] == 'shared' then
-    return refuse('a user of another library')
+    return refuse('a user of another library', 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
 if held[1] and held[1] ~= ARGV[1] then
+  if fair and not held[4] then
+    redis.call('HSET', KEYS[1], 'queued', '')
+  end
   return refuse(held[3])
 end
 
 local token = held[2]
-if not token and redis.call('EXISTS', KEYS[3]) == 1 then
-  return redis.error_reply('ERR this acquisition was released before it arrived')
+if not token then
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    return redis.error_reply('ERR this acquisition was released before it arrived')
+  end
+  local ahead = fair and first(KEYS[4], KEYS[5], ARGV[1])
+  if ahead and ahead ~= ARGV[1] then
+    return refuse('an earlier waiter')
+  end
 end
 if not token or not greater(token, ARGV[4]) then
-  -- What can fail comes before the first write to the lock: scripts do not roll
-  -- back.
   local refusal
   token, refusal = advance(KEYS[2], ARGV[4], ARGV[5])
   if not token then
@@ -36,4 +51,7 @@ if not token or not greater(token, ARGV[4]) then
   redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2], 'm:' .. ARGV[1], '')
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return {1, token}
+if fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'queued', '')
+end
+return token

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,6 +18,10 @@ type config struct {
 	names   func(resource string) (lock, counter string) // instead of the scheme
 	maxJump guard.Token
 	mode    string
+
+	replicas     int // that must confirm an acquisition
+	replicasWait time.Duration
+	replicated   bool
 }
 
 // Whose the keys of the locks are.
@@ -66,6 +71,11 @@ func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
 	if c.maxJump <= 0 {
 		return c, fmt.Errorf("redislock: greatest jump %d is not positive", c.maxJump)
 	}
+	if c.replicated {
+		if err := c.checkReplicas(rdb); err != nil {
+			return c, err
+		}
+	}
 	if c.mode == shared {
 		return c, c.checkNames(rdb)
 	}
@@ -107,16 +117,24 @@ type keys struct {
 	lock    string
 	counter string
 	mark    string // that the member has released, for a short time
+	queue   string // of a fair lock
+	alive   string // until when those in the queue are presumed alive
 }
 
 func (c config) keys(resource, member string) keys {
 	if c.mode == own {
-		return keys{lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member)}
+		return keys{
+			lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member),
+			queue: c.scheme.Queue(resource), alive: c.scheme.Alive(resource),
+		}
 	}
 	lock, counter := c.names(resource)
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.
-	return keys{lock: lock, counter: counter, mark: counter + ":released:" + member}
+	return keys{
+		lock: lock, counter: counter, mark: counter + ":released:" + member,
+		queue: counter + ":queue:" + resource, alive: counter + ":alive:" + resource,
+	}
 }
 
 // hashTag is the part of a key that decides its slot, "" if that is the whole key.

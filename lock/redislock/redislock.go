@@ -13,8 +13,8 @@ package redislock
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +26,9 @@ import (
 	"github.com/go-fencing/fencing/sequencer"
 )
 
+//go:embed grant.lua
+var grantLua string
+
 //go:embed acquire.lua
 var acquireLua string
 
@@ -35,21 +38,31 @@ var renewLua string
 //go:embed release.lua
 var releaseLua string
 
+//go:embed handover.lua
+var handoverLua string
+
 var (
-	acquireScript = redis.NewScript(rediskeys.CounterLua + acquireLua)
-	renewScript   = redis.NewScript(renewLua)
-	releaseScript = redis.NewScript(releaseLua)
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + acquireLua)
+	renewScript   = newScript(renewLua)
+	releaseScript = newScript(releaseLua + queueLua + handoverLua)
 )
 
-// markLife is how long a release can be told from a loss when its reply was
-// missed: longer than a client repeats a call by itself.
-const markLife = 10 * time.Second
+// markLife is how long, in milliseconds, a release can be told from a loss when its
+// reply was missed: longer than a client repeats a call by itself.
+const markLife = 10_000
 
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
-// [lock.Joiner], [lock.Inspector] and [lock.BatchRenewer] too.
+// all optional interfaces of package lock.
 type Backend struct {
 	rdb    redis.UniversalClient
 	config config
+	calls  *batcher
+	hub    *hub
+
+	// Arguments of the scripts that never change.
+	publish any // the command by which a release is made known
+	maxJump any
+	mode    any
 }
 
 // New returns a back end on rdb. It does not talk to the server, and never closes
@@ -59,7 +72,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{rdb: rdb, config: c}, nil
+	b := &Backend{
+		rdb: rdb, config: c, calls: &batcher{rdb: rdb}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
+		publish: "PUBLISH", maxJump: int64(c.maxJump), mode: c.mode,
+	}
+	if sharded(rdb) {
+		b.publish = "SPUBLISH"
+	}
+	return b, nil
 }
 
 // Bounded implements [lock.Bounded]. While nothing answers, a call ends with its
@@ -84,32 +104,62 @@ func (b *Backend) Bounded() bool {
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	return b.acquire(ctx, r, acquireScript)
+}
+
+// acquire runs one of the two scripts that acquire; patience only goes to the one
+// that queues.
+func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patience ...any) (guard.Token, error) {
 	if err := validate("acquire", r); err != nil {
 		return 0, err
 	}
 	keys := b.config.keys(r.Resource, r.Nonce)
-	reply, err := acquireScript.Run(ctx, b.rdb, []string{keys.lock, keys.counter, keys.mark},
-		r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), int64(b.config.maxJump), b.config.mode).Slice()
+	names := []string{keys.lock, keys.counter, keys.mark}
+	if len(patience) > 0 {
+		names = append(names, keys.queue, keys.alive)
+	}
+	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.maxJump, b.mode}, patience...)
+	send := b.calls.do
+	if b.config.replicas > 0 {
+		send = b.confirmed
+	}
+	reply, err := s.run(ctx, send, names, args)
+	if errors.Is(err, ErrReplicas) {
+		b.giveBack(ctx, r)
+	}
 	if err != nil {
 		return 0, b.failed("acquire", r.Resource, keys, err)
 	}
+	switch reply := reply.(type) {
+	case int64:
+		return guard.Token(reply), nil
+	case string:
+		var token guard.Token
+		if err := token.UnmarshalText([]byte(reply)); err != nil {
+			return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
+		}
+		return token, nil
+	case []any:
+		return 0, b.refused(r, keys, reply)
+	}
+	return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
+}
+
+// refused turns the reply of a script that did not grant into an error.
+func (b *Backend) refused(r lock.Request, keys keys, reply []any) error {
 	if len(reply) < 2 {
-		return 0, fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
+		return fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
-	granted, _ := reply[0].(int64)
 	text, _ := reply[1].(string)
-	switch granted {
-	case 0:
-		left, _ := reply[len(reply)-1].(int64)
-		return 0, &lock.HeldError{Resource: r.Resource, Holder: text, Remaining: max(0, time.Duration(left)*time.Millisecond)}
-	case -1:
-		return 0, fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
+	if reply[0] == int64(-1) {
+		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
 	}
-	var token guard.Token
-	if err := token.UnmarshalText([]byte(text)); err != nil {
-		return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
+	held := &lock.HeldError{Resource: r.Resource, Holder: text, Silent: len(reply) > 3}
+	if len(reply) > 2 {
+		left, _ := reply[2].(int64)
+		held.Remaining = max(0, time.Duration(left)*time.Millisecond)
 	}
-	return token, nil
+	return held
 }
 
 // Renew implements [lock.Backend].
@@ -121,33 +171,8 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	keys := b.config.keys(r.Resource, member)
-	return b.outcome("renew", r.Resource, keys, renewScript.Run(ctx, b.rdb, []string{keys.lock}, r.Nonce, milliseconds(r.TTL), member))
-}
-
-// RenewAll implements [lock.BatchRenewer] with a pipeline.
-func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error {
-	cmds := b.pipeline(ctx, requests)
-	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
-		if err := renewScript.Load(ctx, b.rdb).Err(); err == nil {
-			cmds = b.pipeline(ctx, requests)
-		}
-	}
-	errs := make([]error, len(requests))
-	for i, r := range requests {
-		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i])
-	}
-	return errs
-}
-
-func (b *Backend) pipeline(ctx context.Context, requests []lock.Request) []*redis.Cmd {
-	cmds := make([]*redis.Cmd, len(requests))
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for i, r := range requests {
-			cmds[i] = renewScript.EvalSha(ctx, p, []string{b.config.keys(r.Resource, "").lock}, r.Nonce, milliseconds(r.TTL), "")
-		}
-		return nil
-	})
-	return cmds
+	reply, err := renewScript.run(ctx, b.calls.do, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
+	return b.outcome("renew", r.Resource, keys, reply, err)
 }
 
 // Release implements [lock.Backend].
@@ -156,18 +181,18 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	keys := b.config.keys(r.Resource, member)
-	return b.outcome("release", r.Resource, keys,
-		releaseScript.Run(ctx, b.rdb, []string{keys.lock, keys.mark}, r.Nonce, member, milliseconds(markLife)))
+	reply, err := releaseScript.run(ctx, b.calls.do,
+		[]string{keys.lock, keys.mark, keys.queue, keys.alive}, []any{r.Nonce, member, markLife, b.publish})
+	return b.outcome("release", r.Resource, keys, reply, err)
 }
 
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
 	keys := b.config.keys(resource, "")
-	var fields *redis.SliceCmd
-	var size *redis.IntCmd
+	var fields *redis.MapStringStringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields, size, left = p.HMGet(ctx, keys.lock, "token", "holder"), p.HLen(ctx, keys.lock), p.PTTL(ctx, keys.lock)
+		fields, left = p.HGetAll(ctx, keys.lock), p.PTTL(ctx, keys.lock)
 		return nil
 	})
 	h := lock.Holding{Resource: resource}
@@ -178,24 +203,27 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	if err != nil {
 		return h, b.failed("inspect", resource, keys, err)
 	}
-	token, held := fields.Val()[0].(string)
+	token, held := fields.Val()["token"]
 	if !held {
 		return h, nil
 	}
-	h.Holder, _ = fields.Val()[1].(string)
-	h.Members, h.Remaining = int(size.Val())-3, max(0, left.Val())
+	h.Holder, h.Remaining = fields.Val()["holder"], max(0, left.Val())
+	for name := range fields.Val() {
+		if strings.HasPrefix(name, "m:") {
+			h.Members++
+		}
+	}
 	return h, h.Token.UnmarshalText([]byte(token))
 }
 
 // outcome turns the reply of a script that returns 1 or 0 into nil or ErrLost.
-func (b *Backend) outcome(what, resource string, keys keys, cmd *redis.Cmd) error {
-	n, err := cmd.Int()
+func (b *Backend) outcome(what, resource string, keys keys, reply any, err error) error {
 	switch {
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.lock, lock.ErrLost)
 	case err != nil:
 		return b.failed(what, resource, keys, err)
-	case n == 0:
+	case reply != int64(1):
 		return fmt.Errorf("redislock: %s %q: %w", what, resource, lock.ErrLost)
 	}
 	return nil

@@ -97,11 +97,31 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: release compares the nonce", "lock/redislock/release.lua",
-		"held.err or held[1] ~= ARGV[1] or not held[2]", "false", "lock/redislock", "TestBackend",
+		"local has = not held.err and held[1] == ARGV[1] and held[2]", "local has = true", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: the usual grant looks whether the lock is free", "lock/redislock/grant.lua",
+		" and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a release wakes those who wait", "lock/redislock/release.lua",
+		"redis.pcall(ARGV[4], KEYS[1], '')", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a fair lock goes to the first in the queue", "lock/redislock/acquire.lua",
+		"if ahead and ahead ~= ARGV[1] then", "if false then", "lock/redislock", "TestBackend",
+	},
+	{
+		"lock: one waiter of a locker asks for all", "lock/line.go",
+		"case q != nil && !w.alone():", "case false:", "lock", "TestOneWaiterOfALocker",
+	},
+	{
+		"lock: the next in line asks when the first has gone", "lock/line.go",
+		"q.ask = granted == nil", "q.ask = false", "lock", "TestTheNextInLine",
 	},
 	{
 		"redislock: renewal never creates", "lock/redislock/renew.lua",
-		"if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[1] then\n  return 0\nend", "redis.call('HSET', KEYS[1], 'nonce', ARGV[1])", "lock/redislock", "TestBackend",
+		"if held[1] ~= ARGV[1] then\n  return 0\nend", "redis.call('HSET', KEYS[1], 'nonce', ARGV[1])", "lock/redislock", "TestBackend",
 	},
 	{
 		"pgguard: a commit is believed only from a server that has not crashed since", "pgguard/commit.go",

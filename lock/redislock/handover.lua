@@ -1,0 +1,3 @@
+-- The end of release.lua for a lock that others queue for; follows queue.lua.
+wake(ARGV[4], KEYS[1], KEYS[3], KEYS[4])
+return 1

@@ -1,0 +1,103 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/lock"
+)
+
+// RenewAll implements [lock.BatchRenewer] with a pipeline; in Cluster with one for
+// each node, so that a node that hangs costs the leases of the others nothing.
+func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error {
+	groups := b.byNode(ctx, requests)
+	if len(groups) == 1 {
+		return b.renewGroup(ctx, groups[0])
+	}
+	// What has come in must be reported before the caller stops listening.
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*9/10)
+		defer cancel()
+	}
+	type outcome struct {
+		group *group
+		errs  []error
+	}
+	done := make(chan outcome, len(groups))
+	for _, g := range groups {
+		go func() { done <- outcome{g, b.renewGroup(ctx, g)} }()
+	}
+	errs := make([]error, len(requests))
+	for i, r := range requests {
+		errs[i] = fmt.Errorf("redislock: renew %q: its node has not answered: %w", r.Resource, context.DeadlineExceeded)
+	}
+	for range groups {
+		select {
+		case o := <-done:
+			for i, at := range o.group.at {
+				errs[at] = o.errs[i]
+			}
+		case <-ctx.Done():
+			return errs
+		}
+	}
+	return errs
+}
+
+// A group is the requests that go to one node.
+type group struct {
+	requests []lock.Request
+	at       []int // their places among all
+}
+
+// byNode returns at least one group.
+func (b *Backend) byNode(ctx context.Context, requests []lock.Request) []*group {
+	cluster, ok := b.rdb.(*redis.ClusterClient)
+	if !ok {
+		return []*group{{requests: requests}}
+	}
+	var groups []*group
+	nodes := make(map[string]*group)
+	for i, r := range requests {
+		node := "" // unknown: the client finds out
+		if master, err := cluster.MasterForKey(ctx, b.config.keys(r.Resource, "").lock); err == nil {
+			node = master.Options().Addr
+		}
+		g := nodes[node]
+		if g == nil {
+			g = new(group)
+			nodes[node], groups = g, append(groups, g)
+		}
+		g.requests, g.at = append(g.requests, r), append(g.at, i)
+	}
+	return groups
+}
+
+func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
+	cmds := b.pipeline(ctx, g.requests, renewScript.EvalSha)
+	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
+		// To load it would ask every node, also those that hang.
+		cmds = b.pipeline(ctx, g.requests, renewScript.Eval)
+	}
+	errs := make([]error, len(g.requests))
+	for i, r := range g.requests {
+		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
+	}
+	return errs
+}
+
+func (b *Backend) pipeline(ctx context.Context, requests []lock.Request, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
+	cmds := make([]*redis.Cmd, len(requests))
+	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i, r := range requests {
+			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").lock}, r.Nonce, milliseconds(r.TTL), "")
+		}
+		return nil
+	})
+	return cmds
+}
