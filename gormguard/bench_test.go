@@ -3,6 +3,7 @@ package gormguard_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +20,9 @@ import (
 
 // BenchmarkUpdate updates one row by turns without and with the plugin, in one
 // run, so that both meet the same machine, and reports how the guarded way does in
-// comparison: throughput (more is better) and allocations (less is better).
+// comparison: throughput (more is better) and allocations (less is better). The
+// times and their ratio are medians; undisturbed-ratio is of the fastest tenth of
+// the turns, which what else the machine does has hit least.
 func BenchmarkUpdate(b *testing.B) {
 	for _, e := range engines {
 		for _, mode := range []string{"fence", "row", "both"} {
@@ -29,12 +32,16 @@ func BenchmarkUpdate(b *testing.B) {
 				ctx := d.raised("boss", 7)
 				plain, err := gorm.Open(dialector(e, d.sql), quiet())
 				require.NoError(b, err)
+				const turn = 20 // updates, to a value that changes: MySQL counts changed rows
+				written := 0
+				names := [...]string{"x", "y"}
 				update := func(db *gorm.DB) (time.Duration, uint64) {
 					var before, after runtime.MemStats
 					runtime.ReadMemStats(&before)
 					start := time.Now()
-					for range 50 {
-						if err := db.WithContext(ctx).Model(&Boss{ID: 1}).Update("name", "x").Error; err != nil {
+					for range turn {
+						written++
+						if err := db.WithContext(ctx).Model(&Boss{ID: 1}).Update("name", names[written%2]).Error; err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -44,20 +51,25 @@ func BenchmarkUpdate(b *testing.B) {
 				}
 				update(plain)
 				update(d.db)
-				var took [2]time.Duration
+				var took [2][]time.Duration
 				var allocations [2]uint64
 				for b.Loop() {
 					for i, db := range []*gorm.DB{plain, d.db} {
 						t, n := update(db)
-						took[i] += t
+						took[i] = append(took[i], t)
 						allocations[i] += n
 					}
 				}
+				at := func(i int, quantile float64) float64 {
+					slices.Sort(took[i])
+					return float64(took[i][int(float64(len(took[i]))*quantile)].Nanoseconds()) / 1000 / turn
+				}
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(float64(took[0].Microseconds())/float64(50*b.N), "plain-µs")
-				b.ReportMetric(float64(took[1].Microseconds())/float64(50*b.N), "guarded-µs")
-				b.ReportMetric(float64(took[0])/float64(took[1]), "throughput-ratio")
-				b.ReportMetric(float64(allocations[0])/float64(50*b.N), "plain-allocs")
+				b.ReportMetric(at(0, 0.5), "plain-µs")
+				b.ReportMetric(at(1, 0.5), "guarded-µs")
+				b.ReportMetric(at(0, 0.5)/at(1, 0.5), "throughput-ratio")
+				b.ReportMetric(at(0, 0.1)/at(1, 0.1), "undisturbed-ratio")
+				b.ReportMetric(float64(allocations[0])/float64(turn*b.N), "plain-allocs")
 				b.ReportMetric(float64(allocations[1])/float64(allocations[0]), "allocs-ratio")
 			})
 		}

@@ -153,7 +153,7 @@ func (p *Plugin) enterEarly(db *gorm.DB) {
 		return
 	}
 	if t, ok := stmt.ConnPool.(*transaction); ok && p.mode.fences() {
-		if err := t.state.enter(stmt.Context, p.dialect, t.raw); err != nil {
+		if err := t.enter(stmt.Context); err != nil {
 			_ = db.AddError(err)
 		}
 	}

@@ -17,7 +17,9 @@
 // its table is guarded before that. The name counts and not the Go type, so it does
 // not matter whether a statement comes from the model, from another struct on the
 // same table, from Table("items AS i"), from a clause that names another table, or
-// from raw SQL.
+// from raw SQL. In ModeFence that goes for the many2many join tables of these models
+// as well; in the others give the join table a model with a version column
+// (SetupJoinTable) and name it in WithModels.
 //
 // A write to a guarded table whose context carries no fence is [guard.ErrNoFence].
 // If the model says which fence a row needs, that one must be in the context, for
@@ -40,8 +42,13 @@
 // What it rests on is that the statement passes through GORM and names its table.
 // It does not see: statements on db.DB() (open that with sqlguard.Wrap, or ask for
 // a trigger), SQL that a server puts together itself (functions, updatable views,
-// dynamic SQL in DO, foreign keys that cascade), and other programs. The trigger
-// of migrations.Protect stops those, too.
+// dynamic SQL in DO, foreign keys that cascade), and other programs. In Postgres
+// the trigger of migrations.Protect stops those, too; a trigger of the others
+// cannot know what its transaction has entered.
+//
+// A transaction that reads before it writes should call [Enter] first. What it has
+// read is otherwise checked only when it writes, and SQLite may refuse to make a
+// writer of it then, as without a guard (sqlguard.Retryable says so).
 //
 // A write that was refused dooms its transaction: Commit rolls back and returns the
 // refusal, unless the write was in a savepoint that was rolled back. (That does
@@ -70,6 +77,11 @@
 //     may have added when its removal is refused. Put it in a db.Transaction;
 //   - a newer row out of reach of the conditions, unless the statement names rows
 //     by their primary keys.
+//
+// A statement that names rows by their keys and meets none costs a second round
+// trip, which tells a missing row from a newer one. In MySQL that is also one which
+// changes nothing: the server counts the rows that are changed, unless the data
+// source name has clientFoundRows=true.
 //
 // Raw SQL on a guarded table is [ErrRaw] in this mode, as are INSERT OR REPLACE and
 // INSERT IGNORE, ORDER BY and LIMIT, joins, comments, and clauses with builders of

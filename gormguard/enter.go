@@ -22,5 +22,5 @@ func Enter(tx *gorm.DB) error {
 	if !ok {
 		return errors.New("gormguard: enter: there is no transaction")
 	}
-	return t.state.enter(tx.Statement.Context, p.dialect, t.raw)
+	return t.enter(tx.Statement.Context)
 }

@@ -239,6 +239,19 @@ var sessionPaths = []path{
 	}},
 }
 
+func gAssociation[T any](name string, op clause.Association) func(*cell) error {
+	return func(c *cell) error {
+		op.Association = name
+		_, err := gorm.G[T](c.db).Where("id = ?", 1).Set(op).Update(c.ctx)
+		return err
+	}
+}
+
+func gRaw(c *cell) error {
+	_, err := gorm.G[Item](c.db).Raw(rawUpdate + " RETURNING *").Find(c.ctx)
+	return err
+}
+
 var genericPaths = []path{
 	{name: "G Update", run: func(c *cell) error {
 		_, err := gorm.G[Item](c.db).Where("id = ?", 1).Update(c.ctx, "note", "x")
@@ -249,6 +262,23 @@ var genericPaths = []path{
 		return err
 	}},
 	{name: "G Delete", run: func(c *cell) error { _, err := gorm.G[Item](c.db).Where("id = ?", 1).Delete(c.ctx); return err }},
+	{name: "G Table", any: true, run: func(c *cell) error {
+		_, err := gorm.G[Shadow](c.db).Table("items").Where("id = ?", 1).Update(c.ctx, "note", "x")
+		return err
+	}},
+	{name: "G CreateInBatches", blind: true, run: func(c *cell) error {
+		return gorm.G[Item](c.db).CreateInBatches(c.ctx, &[]Item{{ID: 10, SKU: c.sku}, {ID: 11, SKU: c.sku}, {ID: 12, SKU: c.sku}}, 2)
+	}},
+	{name: "G OnConflict", run: func(c *cell) error {
+		return gorm.G[Item](c.db, clause.OnConflict{UpdateAll: true}).Create(c.ctx, &Item{ID: 1, SKU: c.sku, Note: "x"})
+	}},
+	{name: "G unlink", run: gAssociation[Owner]("Items", clause.Association{Type: clause.OpUnlink})},
+	{name: "G delete association", any: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpDelete})},
+	{name: "G update association", any: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpUpdate, Set: []clause.Assignment{{Column: clause.Column{Name: "text"}, Value: "x"}}})},
+	{name: "G create association", tears: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpCreate, Values: []any{&Badge{ID: 10, Text: "x"}}})},
+	{name: "G unlink join rows", any: true, run: gAssociation[Item]("Tags", clause.Association{Type: clause.OpUnlink})},
+	{name: "G Raw", raw: true, any: true, only: "postgres", run: gRaw},
+	{name: "G Raw sqlite", raw: true, any: true, only: "sqlite", run: gRaw},
 	{name: "G Create", blind: true, run: func(c *cell) error { return gorm.G[Item](c.db).Create(c.ctx, &Item{ID: 10, SKU: c.sku}) }},
 	{name: "G Set Update", run: func(c *cell) error {
 		_, err := gorm.G[Item](c.db).Where("id = ?", 1).Set(clause.Assignment{Column: clause.Column{Name: "note"}, Value: "x"}).Update(c.ctx)

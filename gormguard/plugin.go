@@ -1,11 +1,13 @@
 package gormguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"gorm.io/gorm"
 
@@ -48,7 +50,7 @@ type Plugin struct {
 	mu      sync.Mutex
 	plugins map[string]gorm.Plugin // identifies the database that the plugin is on
 	dialect sqlguard.Dialect
-	guard   *sqlguard.Guard
+	guard   atomic.Pointer[sqlguard.Guard]
 }
 
 var (
@@ -84,7 +86,8 @@ func WithMode(m Mode) Option { return func(p *Plugin) { p.mode = m } }
 // *[UnguardedError].
 func WithObserver(ob guard.Observer) Option { return func(p *Plugin) { p.observer = ob } }
 
-// WithGuardOptions configures the guard that Raise uses.
+// WithGuardOptions configures the guard that raises and enters, for example with
+// the schema of the fence functions in Postgres: sqlguard.WithSchema("locks").
 func WithGuardOptions(opts ...sqlguard.Option) Option {
 	return func(p *Plugin) { p.guardOps = append(p.guardOps, opts...) }
 }
@@ -188,26 +191,28 @@ func (p *Plugin) spelling(name string) string {
 	return name
 }
 
-// observe makes the guard that raises.
+// observe makes the guard that raises and enters.
 func (p *Plugin) observe(db *gorm.DB) error {
 	sqlDB, err := db.DB()
 	if err != nil || sqlDB == nil {
+		if len(p.guardOps) > 0 {
+			return fmt.Errorf("gormguard: WithGuardOptions needs a database with a *sql.DB: %w", cmp.Or(err, gorm.ErrInvalidDB))
+		}
 		return nil // a pool of another kind: everything but Raise works
 	}
 	opts := p.guardOps
 	if p.observer != nil {
 		opts = append([]sqlguard.Option{sqlguard.WithObserver(p.observer)}, opts...)
 	}
-	p.guard, err = sqlguard.New(sqlDB, p.dialect, opts...)
+	g, err := sqlguard.New(sqlDB, p.dialect, opts...)
+	p.guard.Store(g)
 	return err
 }
 
 // Raise implements [guard.Guard] in the database that the plugin is on, on the
 // pool of the *gorm.DB and in a transaction of its own.
 func (p *Plugin) Raise(ctx context.Context, f guard.Fence) error {
-	p.mu.Lock()
-	g := p.guard
-	p.mu.Unlock()
+	g := p.guard.Load()
 	if g == nil {
 		return fmt.Errorf("gormguard: raise %q: the plugin is not on a database, or that has no *sql.DB; call db.Use first", f.Resource)
 	}

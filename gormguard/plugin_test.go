@@ -168,13 +168,22 @@ func TestMigrationsNeedNoFence(t *testing.T) {
 
 func TestResolverUsesGuardedPools(t *testing.T) {
 	t.Parallel()
-	for name, guardFirst := range map[string]bool{"guard first": true, "resolver first": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name, mode string
+		guardFirst bool
+	}{
+		{"guard first", "fence", true},
+		{"resolver first", "fence", false},
+		{"guard first, row mode", "row", true},
+		{"guard first, both modes", "both", true},
+	} {
+		guardFirst := tt.guardFirst
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newBare(t, onSQLite)
 			db, err := gorm.Open(dialector(onSQLite, d.sql), quiet())
 			require.NoError(t, err)
-			d.db, d.plugin = db, gormguard.New(gormguard.WithModels(models[:len(models)-1]...))
+			d.db, d.plugin = db, gormguard.New(gormguard.WithModels(models[:len(models)-1]...), gormguard.WithMode(modes[tt.mode]))
 			replica := sqlite.Open("file:" + filepath.Join(t.TempDir(), "replica.db"))
 			resolver := dbresolver.Register(dbresolver.Config{Sources: []gorm.Dialector{dialector(onSQLite, d.sql)}, Replicas: []gorm.Dialector{replica}})
 			if guardFirst {
@@ -203,12 +212,18 @@ func TestResolverUsesGuardedPools(t *testing.T) {
 				} {
 					before := c.rows()
 					err := run()
-					switch kind {
-					case fresh:
+					switch {
+					case kind != none && tt.mode != "fence" && j == 1: // raw SQL
+						if kind == fresh {
+							require.ErrorIs(t, err, gormguard.ErrRaw)
+						} else {
+							require.Error(t, err)
+						}
+					case kind == fresh:
 						require.NoError(t, err, "%d", j)
 						require.NotEqual(t, before, c.rows(), "%d", j)
 						continue
-					case stale:
+					case kind == stale:
 						require.ErrorIs(t, err, guard.ErrStale, "%d", j)
 					default:
 						require.ErrorIs(t, err, guard.ErrNoFence, "%d", j)

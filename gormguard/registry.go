@@ -129,6 +129,7 @@ func (p *Plugin) model(s *schema.Schema) *model {
 	got, loaded := p.models.LoadOrStore(s, m)
 	if !loaded {
 		for _, r := range s.Relationships.Relations {
+			p.guardJoinTable(m, r.JoinTable)
 			for _, other := range []*schema.Schema{r.FieldSchema, r.JoinTable} {
 				if other != nil {
 					p.model(other)
@@ -137,6 +138,18 @@ func (p *Plugin) model(s *schema.Schema) *model {
 		}
 	}
 	return got.(*model)
+}
+
+// guardJoinTable guards the rows by which a guarded model is joined to others: GORM
+// deletes them without a word to the model. In the other modes they would need a
+// version column, and a model of their own that has it.
+func (p *Plugin) guardJoinTable(m *model, join *schema.Schema) {
+	if !m.guarded || p.mode != ModeFence || join == nil {
+		return
+	}
+	if name, err := tableName(quoteOdd(join.Table)); err == nil {
+		p.tables.add(name, p.column)
+	}
 }
 
 func (p *Plugin) examine(s *schema.Schema) *model {

@@ -82,14 +82,15 @@ func (t *transaction) admit(ctx context.Context, query string) (verdict, error) 
 	if err != nil || !fence {
 		return v, err
 	}
-	return v, t.state.enter(ctx, t.plugin.dialect, t.raw)
+	return v, t.enter(ctx)
 }
 
 // enter enters the fences of ctx that were not entered yet. What was entered
 // inside a savepoint is lost when that is rolled back (S34), so every ROLLBACK TO
 // makes it forget all: to enter again what still holds costs one round trip and
 // changes nothing.
-func (s *txState) enter(ctx context.Context, d sqlguard.Dialect, conn gorm.ConnPool) error {
+func (t *transaction) enter(ctx context.Context) error {
+	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -106,7 +107,7 @@ func (s *txState) enter(ctx context.Context, d sqlguard.Dialect, conn gorm.ConnP
 			}
 		}
 	}
-	if err := sqlguard.Enter(ctx, d, conn, held...); err != nil {
+	if err := t.plugin.enter(ctx, t.raw, held); err != nil {
 		if errors.Is(err, guard.ErrStale) || errors.Is(err, guard.ErrNotRaised) {
 			s.refused, s.refusedAt = err, len(s.savepoints)
 		}
@@ -114,6 +115,14 @@ func (s *txState) enter(ctx context.Context, d sqlguard.Dialect, conn gorm.ConnP
 	}
 	s.entered = append(s.entered, held...)
 	return nil
+}
+
+// enter enters as the options of the guard say.
+func (p *Plugin) enter(ctx context.Context, conn gorm.ConnPool, held []guard.Fence) error {
+	if g := p.guard.Load(); g != nil {
+		return g.Enter(ctx, conn, held...)
+	}
+	return sqlguard.Enter(ctx, p.dialect, conn, held...)
 }
 
 // ran notes what a statement has done to the transaction.

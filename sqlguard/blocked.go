@@ -33,7 +33,10 @@ func (e *BlockedError) Error() string {
 	if e.Connection == 0 {
 		b.WriteString("another transaction")
 	} else {
-		fmt.Fprintf(&b, "connection %d of %q", e.Connection, e.Client)
+		fmt.Fprintf(&b, "connection %d", e.Connection)
+		if e.Client != "" {
+			fmt.Fprintf(&b, " of %q", e.Client)
+		}
 		if e.State != "" {
 			fmt.Fprintf(&b, ", %s", e.State)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 var (
@@ -100,16 +102,16 @@ func plainRead(d Dialect, text string) bool {
 func statements(d Dialect, text string) (all [][]string) {
 	var words []string
 	for len(text) > 0 {
-		size, kind := lex(d, text)
+		kind, size, _ := sqltext.Next(sqltext.Dialect(d), text)
 		switch {
-		case kind == semicolon:
+		case kind == sqltext.Semicolon:
 			if words != nil {
 				all = append(all, words)
 			}
 			words = nil
-		case kind == word:
+		case kind == sqltext.Word:
 			words = append(words, strings.ToLower(text[:size]))
-		case kind != blank && words == nil:
+		case !kind.IsBlank() && words == nil:
 			words = []string{""}
 		}
 		text = text[size:]

@@ -2,7 +2,6 @@ package sqlguard
 
 import (
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
@@ -75,8 +74,9 @@ func DialectOf(db *sql.DB) (Dialect, error) {
 	return "", fmt.Errorf("sqlguard: the dialect of driver %q is not known; name it: %q, %q or %q", name, Postgres, MySQL, SQLite)
 }
 
-func packageOf(d driver.Driver) string {
-	t := reflect.TypeOf(d)
+// packageOf returns the package of a type, which may be behind a pointer.
+func packageOf(v any) string {
+	t := reflect.TypeOf(v)
 	if t == nil {
 		return ""
 	}

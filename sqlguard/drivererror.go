@@ -108,6 +108,23 @@ func sqliteCode(err error) int {
 	return 0
 }
 
+// serverOf returns which kind of server, and hence dialect, an error comes from; ""
+// if it may be any.
+func serverOf(err error) (server string, d Dialect) {
+	switch {
+	case sqlState(err) != "":
+		return "PostgreSQL", Postgres
+	case mysqlNumber(err) != 0:
+		return "MySQL or MariaDB", MySQL
+	}
+	for e := range chain(err) {
+		if sqliteCode(e) != 0 && strings.Contains(packageOf(e), "sqlite") { // others have a method Code too
+			return "SQLite", SQLite
+		}
+	}
+	return "", ""
+}
+
 // isBusy reports whether another connection has the lock that SQLite needs, or
 // has written since the transaction began to read.
 func isBusy(err error) bool {

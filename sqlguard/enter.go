@@ -55,12 +55,10 @@ type standard struct {
 	settings
 }
 
-// Enter is [Enter] with the settings of the guard.
+// Enter is [Enter] with the settings of the guard. It uses no connection but that
+// of tx, so the pool may have only one.
 func (g *Guard) Enter(ctx context.Context, tx Tx, fences ...guard.Fence) error {
-	if err := g.ready(ctx); err != nil {
-		return err
-	}
-	return enter(ctx, g.engine, &g.settings, sqlSession{tx}, fences, false)
+	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, false)
 }
 
 // enter enters held, or the fences of ctx if there are none, and tells the
@@ -85,7 +83,7 @@ func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.
 	if isBlocked(err) {
 		return err
 	}
-	return fmt.Errorf("sqlguard: enter: %w", because(ctx, missing(err)))
+	return fmt.Errorf("sqlguard: enter: %w", because(ctx, s.missing(err)))
 }
 
 // inOrder returns the fences in the order in which every transaction enters them,

@@ -136,6 +136,37 @@ func TestEnterTakesTheFencesOfTheContextOrThoseGiven(t *testing.T) {
 	})
 }
 
+// The guard prepares what it enters by on its own pool. A program may have another
+// one on the same database, and a connection of its own in place of a transaction.
+func TestGuardEntersTransactionsOfOtherPools(t *testing.T) {
+	eachTarget(t, func(t *testing.T, db *database) {
+		ctx, old := db.raised("r", 33, "A")
+		other := db.openDB(db.connector)
+		wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect, sqlguard.WithPassThrough()))
+		enter := func(pool *sql.DB) error {
+			tx, err := pool.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback()) }()
+			return db.guard.Enter(ctx, tx)
+		}
+		pools := []*sql.DB{db.db, other, wrapped}
+		for i, pool := range pools {
+			require.NoError(t, enter(pool), "%d", i)
+		}
+		// It is in that transaction, wherever it was prepared.
+		tx, err := other.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, db.guard.Enter(ctx, tx))
+		newer := fence("r", 34, "B")
+		require.ErrorIs(t, db.newGuard(sqlguard.WithLockTimeout(150*time.Millisecond)).Raise(t.Context(), newer), guard.ErrBlocked)
+		require.NoError(t, tx.Commit())
+		require.NoError(t, db.guard.Raise(t.Context(), newer))
+		for _, pool := range pools {
+			requireStale(t, enter(pool), old, newer)
+		}
+	})
+}
+
 func TestSQLiteInMemoryWorksWithOneConnection(t *testing.T) {
 	t.Parallel()
 	for _, wrapped := range []bool{false, true} {

@@ -152,16 +152,19 @@ func (s *settings) refused(err error) {
 	s.observer.Observe(e)
 }
 
-// missing explains an error that says that there is no fence schema, or that this
-// user may not use it.
-func missing(err error) error {
-	const hint = "install it with package migrations"
+// missing explains an error that says that there is no fence schema, that this
+// user may not use it, or that the server is of another dialect.
+func (s *settings) missing(err error) error {
 	state, number := sqlState(err), mysqlNumber(err)
-	switch {
-	case state == "3F000" || state == "42883" || number == mysqlNoSuchTable || noSuchTable(err):
-		return fmt.Errorf("sqlguard: %w: it is missing in this database; %s: %w", ErrSchema, hint, err)
+	switch server, dialect := serverOf(err); {
+	case server != "" && dialect != s.dialect:
+		return fmt.Errorf("the server is %s, the dialect says %s: %w", server, s.dialect, err)
+	case state == "3F000" || state == "42883":
+		return fmt.Errorf("%w: it is missing in this database; run \"%s\", or install it with package migrations: %w", ErrSchema, s.sql.migrate, err)
+	case number == mysqlNoSuchTable || noSuchTable(err):
+		return fmt.Errorf("%w: it is missing in this database; install it with package migrations: %w", ErrSchema, err)
 	case state == "42501" || number == mysqlTableAccessDenied:
-		return fmt.Errorf("sqlguard: %w: this user may not use it; grant it what the migrations say: %w", ErrSchema, err)
+		return fmt.Errorf("%w: this user may not use it; grant it what the migrations say: %w", ErrSchema, err)
 	}
 	return err
 }

@@ -25,17 +25,18 @@ const (
 // safe for concurrent use. The *sql.DB remains the caller's: closing it ends the
 // guard.
 type Guard struct {
-	db      *sql.DB
-	dialect Dialect
-	engine  engine
+	db     *sql.DB
+	engine engine
 	settings
-	checked atomic.Bool // the schema was found fit
+	checked  atomic.Bool              // the schema was found fit
+	prepared atomic.Pointer[sql.Stmt] // sqliteEnter, for SQLite
 }
 
 var _ guard.Guard = (*Guard)(nil)
 
 // settings are what the options say.
 type settings struct {
+	dialect     Dialect
 	sql         texts // Postgres only
 	lockTimeout time.Duration
 	idleTimeout time.Duration // Postgres only
@@ -95,7 +96,7 @@ func New(db *sql.DB, d Dialect, opts ...Option) (*Guard, error) {
 	if s.passThrough {
 		return nil, errors.New("sqlguard: WithPassThrough is for Wrap; a Guard has no statements to let through")
 	}
-	return &Guard{db: db, dialect: d, engine: e, settings: s}, nil
+	return &Guard{db: db, engine: e, settings: s}, nil
 }
 
 // configure validates a dialect and options.
@@ -104,7 +105,7 @@ func configure(d Dialect, opts []Option) (engine, settings, error) {
 	if err != nil {
 		return nil, settings{}, err
 	}
-	o := options{settings: settings{lockTimeout: defaultLockTimeout}}
+	o := options{settings: settings{dialect: d, lockTimeout: defaultLockTimeout}}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, settings{}, errors.New("sqlguard: an option is nil")

@@ -20,6 +20,7 @@ type mysqlEngine struct{}
 const mysqlRecord = "SELECT token, nonce, holder, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', raised_at) FROM " + fenceTable + " WHERE resource = "
 
 const (
+	mysqlHeld   = "SELECT token FROM " + fenceTable + " WHERE resource = "
 	mysqlShare  = " LOCK IN SHARE MODE" // FOR SHARE is the newer name, which MariaDB does not know
 	mysqlInsert = "INSERT INTO " + fenceTable + " (token, nonce, holder, raised_at, resource) VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?)"
 	mysqlUpdate = "UPDATE " + fenceTable + " SET token = ?, nonce = ?, holder = ?, raised_at = UTC_TIMESTAMP(6) WHERE resource = ?"
@@ -30,13 +31,22 @@ const (
 // lock the whole table. The locking read takes no snapshot, so what the
 // transaction reads afterwards is not older than its fences.
 func (mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, _ bool) error {
-	return compare(held, func(resource string) (guard.Record, error) { return readMySQL(ctx, tx, resource, mysqlShare) })
+	return compare(held, func(f guard.Fence) (guard.Record, error) {
+		var token int64
+		found, err := tx.row(ctx, mysqlHeld+bytesMySQL(f.Resource)+" AND nonce = "+bytesMySQL(f.Nonce)+" AND token = "+f.Token.String()+mysqlShare, nil, &token)
+		if found || err != nil {
+			return guard.Record{Fence: f}, err
+		}
+		return readMySQL(ctx, tx, f.Resource, mysqlShare) // for whoever has to explain the refusal
+	})
 }
 
-// readMySQL writes the resource as a number of bytes into the statement: for one
-// with an argument go-sql-driver needs a second round trip.
+// bytesMySQL writes bytes as a number into a statement: for one with an argument
+// go-sql-driver needs a second round trip.
+func bytesMySQL(s string) string { return "0x" + hex.EncodeToString([]byte(s)) }
+
 func readMySQL(ctx context.Context, tx session, resource, lock string) (guard.Record, error) {
-	return readRecord(ctx, tx, resource, mysqlRecord+"0x"+hex.EncodeToString([]byte(resource))+lock)
+	return readRecord(ctx, tx, resource, mysqlRecord+bytesMySQL(resource)+lock)
 }
 
 func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/hint"
 )
 
 // postgresEngine leaves the work to the functions of the fence schema.
@@ -19,14 +20,16 @@ const (
 	neededProtocol = 1
 )
 
-// texts are the statements of one schema.
-type texts struct{ check, raise, issue, enter, enterAll string }
+// texts are the statements of one schema, and the command that makes it fit.
+type texts struct{ check, raise, issue, enter, enterAll, migrate string }
 
 func textsFor(schema string) texts {
 	quoted := `"` + strings.ReplaceAll(schema, `"`, `""`) + `"`
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{}", quoted) }
-	const record = "select token, nonce, holder, (extract(epoch from raised_at) * 1000000)::bigint from "
+	const record = "select token, nonce, holder, (extract(epoch from raised_at) operator(pg_catalog.*) 1000000)::bigint from "
 	return texts{
+		migrate: hint.Fencectl("migrate up", schema),
+
 		check: in("select {}.version(), {}.protocol()"),
 		raise: in(record + "{}.raise($1, $2, $3, $4, $5)"),
 		issue: in(record + "{}.issue($1, $2, $3, $4)"),
@@ -48,15 +51,17 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 		return record, nil
 	}
 	blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
-	switch state := sqlState(err); {
-	case state == "55P03":
-		blocked.describe(serverDetail(err))
+	state := sqlState(err)
+	if detail := serverDetail(err); state == "55P03" && detail != "" { // without a detail: some other lock
+		blocked.describe(detail)
 		return guard.Record{}, blocked
-	case state != "" && state != "57014" || ctx.Err() == nil:
+	}
+	if canceled := state == "57014"; !canceled && (state != "" || ctx.Err() == nil) {
 		return guard.Record{}, err
 	}
-	// The context ended first, so the server has not said why it took so long.
-	// Whoever holds the gate now is the reason, if anyone does.
+	// The context, or the session's statement_timeout, has ended first, so the
+	// server has not said why it took so long. Whoever holds the gate now is the
+	// reason, if anyone does.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
 	defer cancel()
 	var d string
@@ -70,7 +75,7 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 // raisePostgres spells the level out because the server refuses to raise at any
 // other: see the function fencing.close_gate.
 func raisePostgres(ctx context.Context, conn *sql.Conn, s *settings, c claim) (record guard.Record, pid int64, err error) {
-	if _, err = (sqlSession{conn}).row(ctx, "select pg_backend_pid()", nil, &pid); err != nil {
+	if _, err = (sqlSession{conn}).row(ctx, "select pg_catalog.pg_backend_pid()", nil, &pid); err != nil {
 		return record, 0, err
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -103,11 +108,13 @@ func (e *BlockedError) describe(jsonText string) {
 	e.Connection, e.Client, e.State, e.Since = d.PID, d.Application, d.State, d.XactStart
 }
 
+// The prefixes and casts leave no choice of a function: one of somebody's own in the
+// schema public may fit better than that of pg_catalog.
 const lookPostgres = `
-select json_build_object('pid', l.pid, 'application_name', a.application_name, 'xact_start', a.xact_start, 'state', a.state)::text
-  from (select hashtextextended($1::text, 5070437) as gate) g, pg_locks l left join pg_stat_activity a using (pid)
+select pg_catalog.json_build_object('pid', l.pid, 'application_name', a.application_name, 'xact_start', a.xact_start, 'state', a.state)::text
+  from (select pg_catalog.hashtextextended($1::text, 5070437::bigint) as gate) g, pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a using (pid)
  where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid <> $2::bigint
-   and l.database = (select oid from pg_database where datname = current_database())
+   and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
    and l.classid = ((g.gate >> 32) & 4294967295)::oid and l.objid = (g.gate & 4294967295)::oid
  order by a.xact_start nulls last limit 1`
 
@@ -167,8 +174,8 @@ func (postgresEngine) check(ctx context.Context, tx session, s *settings) error 
 		return fmt.Errorf("%w: its protocol is %d and this package speaks %d; upgrade the module github.com/go-fencing/fencing in this program",
 			ErrSchema, protocol, neededProtocol)
 	case protocol < neededProtocol, version < neededVersion:
-		return fmt.Errorf("%w: it is at version %d, protocol %d, and this package needs %d, %d; run \"fencectl migrate up\"",
-			ErrSchema, version, protocol, neededVersion, neededProtocol)
+		return fmt.Errorf("%w: it is at version %d, protocol %d, and this package needs %d, %d; run \"%s\"",
+			ErrSchema, version, protocol, neededVersion, neededProtocol, s.sql.migrate)
 	}
 	return nil
 }

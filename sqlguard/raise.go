@@ -108,7 +108,7 @@ func (g *Guard) closeGate(ctx context.Context, c claim) (guard.Record, error) {
 	if isBlocked(err) {
 		return guard.Record{}, err
 	}
-	return guard.Record{}, fmt.Errorf("sqlguard: %s %q: %w", c.what(), c.Resource, because(ctx, missing(err)))
+	return guard.Record{}, fmt.Errorf("sqlguard: %s %q: %w", c.what(), c.Resource, because(ctx, g.missing(err)))
 }
 
 // ready checks the schema until it was found fit once.
@@ -117,7 +117,10 @@ func (g *Guard) ready(ctx context.Context) error {
 		return nil
 	}
 	if err := g.engine.check(within(ctx), sqlSession{g.db}, &g.settings); err != nil {
-		return fmt.Errorf("sqlguard: check the fence schema: %w", because(ctx, missing(err)))
+		return fmt.Errorf("sqlguard: check the fence schema: %w", because(ctx, g.missing(err)))
+	}
+	if g.dialect == SQLite {
+		g.prepare(ctx)
 	}
 	g.checked.Store(true)
 	return nil

@@ -27,9 +27,9 @@ func readRecord(ctx context.Context, tx session, resource, query string, args ..
 
 // compare enters held by reading each of them, which keeps it as it is until the
 // transaction ends.
-func compare(held []guard.Fence, read func(resource string) (guard.Record, error)) error {
+func compare(held []guard.Fence, read func(f guard.Fence) (guard.Record, error)) error {
 	for _, f := range inOrder(held) {
-		current, err := read(f.Resource)
+		current, err := read(f)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) 
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
-	err = enter(ctx, g.engine, &g.settings, sqlSession{tx}, held, o.ReadOnly)
+	err = enter(ctx, g.engine, &g.settings, g.session(tx), held, o.ReadOnly)
 	if err == nil && after != "" {
 		_, err = tx.ExecContext(within(ctx), after)
 	}

@@ -89,6 +89,9 @@ func (t *transaction) explain(ctx context.Context, err error) error {
 	if t.lost == nil && t.conn.engine.rolledBack(ctx, driverSession{t.conn.inner}, err) {
 		t.lost = err
 	}
+	if isWithin(ctx) {
+		return err // whoever fences knows what it holds, and says more
+	}
 	if t.readOnly && len(t.held) == 0 && isReadOnly(err) {
 		refused := &refusal{fmt.Errorf("sqlguard: %w in the context of a write, which ran in a read-only transaction: %w", guard.ErrNoFence, err), err}
 		t.conn.refused(refused)

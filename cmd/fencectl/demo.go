@@ -16,13 +16,15 @@ import (
 
 func newDemo(a *app) *cobra.Command {
 	var fast bool
+	var store string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Play a lost update, and the same history refused",
 		Long: `Play a lost update under a distributed lock, the same history with a fence, and a
 Redis that forgets everything. It takes about ten seconds and needs nothing: Redis
 runs in this process, Postgres as a private server from the machine's own
-binaries.
+binaries. Where there are none, SQLite takes its place, in a file of the demo's
+own; --store sqlite asks for that.
 
 With --redis or --postgres (or FENCING_REDIS_URL, FENCING_POSTGRES_URL, but not
 DATABASE_URL) it plays on your servers: under random names, removing only what it
@@ -34,18 +36,26 @@ Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
 			if cmd.Flags().Changed("schema") {
 				return errors.New("--schema: the demo makes a fence schema of its own, under a random name")
 			}
-			return a.demo(cmd, fast)
+			return a.demo(cmd, store, fast)
 		},
 	}
+	cmd.Flags().StringVar(&store, "store", "", "`database` that has the stock: postgres or sqlite (default postgres if it can be had)")
+	_ = cmd.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{string(demo.Postgres), string(demo.SQLite)}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
 	cmd.Flags().BoolVar(&fast, "fast", false, "leave no time to read along")
 	return cmd
 }
 
-func (a *app) demo(cmd *cobra.Command, fast bool) error {
+func (a *app) demo(cmd *cobra.Command, store string, fast bool) error {
 	o := demo.Options{Fast: fast}
 	var err error
+	if o.Store, err = demo.ParseStore(store); err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	if o.Store == demo.SQLite && a.postgres != "" {
+		return errors.New("--store sqlite and --postgres name two stores: leave one out")
+	}
 	// DATABASE_URL belongs to an application: a demo is not what it was set for.
-	if s := setting("--postgres", a.postgres, postgresVariables[:1]); s.Value != "" {
+	if s := setting("--postgres", a.postgres, postgresVariables[:1]); s.Value != "" && o.Store != demo.SQLite {
 		if o.Postgres, err = target.ParsePostgres(s); err != nil {
 			return err
 		}
@@ -65,13 +75,13 @@ func (a *app) demo(cmd *cobra.Command, fast bool) error {
 	if a.json {
 		out = demo.NewJSONLines(a.stdout)
 	}
-	if o.Postgres == nil && isTerminal(a.stderr) {
+	if o.Postgres == nil && o.Store != demo.SQLite && isTerminal(a.stderr) {
 		_, _ = fmt.Fprintln(a.stderr, "Starting a private Postgres server ...") // for who waits; nothing depends on it
 	}
 	verdict, err := demo.Run(cmd.Context(), o, out)
 	switch {
 	case errors.Is(err, localserver.ErrNotInstalled):
-		return fmt.Errorf("demo: %w, or name a server of yours with --postgres postgres://user@host:port/database", err)
+		return fmt.Errorf("demo: %w, name a server of yours with --postgres postgres://user@host:port/database, or take --store sqlite", err)
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)
 	case !verdict.OK:

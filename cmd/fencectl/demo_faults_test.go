@@ -19,11 +19,13 @@ func TestAnInterruptedDemoLeavesNothingBehind(t *testing.T) {
 		signal os.Signal
 		own    bool
 		until  string
+		store  string
 	}{
-		"Ctrl-C while a worker is frozen":      {syscall.SIGINT, true, `"frozen"`},
-		"termination while a worker is frozen": {syscall.SIGTERM, false, `"frozen"`},
-		"hang-up in the first act":             {syscall.SIGHUP, false, `"act":1`},
-		"Ctrl-C after Redis forgot":            {syscall.SIGINT, false, `"forgot"`},
+		"Ctrl-C while a worker is frozen":      {syscall.SIGINT, true, `"frozen"`, "--store=postgres"},
+		"termination while a worker is frozen": {syscall.SIGTERM, false, `"frozen"`, ""},
+		"hang-up in the first act":             {syscall.SIGHUP, false, `"act":1`, ""},
+		"Ctrl-C after Redis forgot":            {syscall.SIGINT, false, `"forgot"`, ""},
+		"Ctrl-C with the stock in SQLite":      {syscall.SIGINT, true, `"frozen"`, "--store=sqlite"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,6 +33,9 @@ func TestAnInterruptedDemoLeavesNothingBehind(t *testing.T) {
 			args := []string{"demo", "--json", "--redis", s.redis}
 			if !c.own {
 				args = append(args, "--postgres", s.db.url)
+			}
+			if c.store != "" {
+				args = append(args, c.store)
 			}
 			cmd := call{args: args, env: []string{"TMPDIR=" + tmp}}.command(t)
 			var stderr strings.Builder

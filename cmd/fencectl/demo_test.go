@@ -24,7 +24,7 @@ const (
 // A line is any object that "demo --json" writes.
 type line struct {
 	Type, Title, What, Actor, Text, Error, SQLState string
-	Postgres                                        string
+	Postgres, Store, SQLite                         string
 	Token                                           string
 	Act, Sold, Stock, Want, Refused, Repaired       int
 	Guarded, Clean, OK                              bool
@@ -41,11 +41,20 @@ func parse(t *testing.T, stdout string) (lines []line) {
 	return lines
 }
 
-// requireStory checks the whole of a demo that went well.
+// requireStory checks the whole of a demo that went well on Postgres.
 func requireStory(t *testing.T, stdout string) {
 	t.Helper()
+	for _, r := range requireActs(t, stdout, "postgres") {
+		require.Equal(t, "UF001", r.SQLState, "the server refused it")
+		require.Regexp(t, `^ERROR: fencing: fence of 'inventory:sku-42' is stale: token \d+ is held, the current one is \d+ of '[BC] \(process \d+\)'.* \(SQLSTATE UF001\)$`, r.Postgres)
+	}
+}
+
+// requireActs checks what is the same on every store, and returns the refusals.
+func requireActs(t *testing.T, stdout, store string) (refusals []line) {
+	t.Helper()
 	lines := parse(t, stdout)
-	var results, refusals []line
+	var results []line
 	what := map[string]int{}
 	seconds := 0.0
 	for _, l := range lines {
@@ -71,15 +80,14 @@ func requireStory(t *testing.T, stdout string) {
 	require.Equal(t, 3, what["woken"])
 	require.Equal(t, 1, what["forgot"])
 	for _, r := range refusals {
-		require.Equal(t, "UF001", r.SQLState, "the server refused it")
-		require.Regexp(t, `^ERROR: fencing: fence of 'inventory:sku-42' is stale: token \d+ is held, the current one is \d+ of '[BC] \(process \d+\)'.* \(SQLSTATE UF001\)$`, r.Postgres)
 		require.Contains(t, r.Error, "nothing was written, stop this work and acquire the lock again")
 		require.Equal(t, "A", r.Actor)
 	}
 	verdict := lines[len(lines)-1]
 	require.Equal(t, "verdict", verdict.Type)
 	require.True(t, verdict.OK, verdict.Text)
-	require.Equal(t, "opening", lines[0].Type)
+	require.Equal(t, []string{"opening", store}, []string{lines[0].Type, lines[0].Store})
+	return refusals
 }
 
 // newTempDir returns a directory that the server's user can reach if the test is
@@ -153,6 +161,29 @@ func TestS1_S2_S13_DemoWithoutServersOfTheUser(t *testing.T) {
 	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
 	requireStory(t, r.stdout)
 	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+func TestS1_S2_S13_DemoOnSQLite(t *testing.T) {
+	t.Parallel()
+	tmp := newTempDir(t)
+	// --store is an answer to what the variable says.
+	r := call{args: []string{"demo", "--fast", "--json", "--store", "sqlite"}, env: []string{"TMPDIR=" + tmp, "FENCING_POSTGRES_URL=postgres://app@127.0.0.1:1/shop"}}.run(t)
+	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
+	require.Empty(t, r.stderr)
+	refusals := requireActs(t, r.stdout, "sqlite")
+	require.Len(t, refusals, 3)
+	for _, refusal := range refusals {
+		require.Regexp(t, `^guard: fence of "inventory:sku-42" is stale: A \(process \d+\) holds token \d+, superseded by token \d+ of [BC] \(process \d+\) since `, refusal.Error)
+		require.Empty(t, refusal.SQLState)
+	}
+	requireGone(t, tmp, "TMPDIR="+tmp)
+}
+
+func TestDemoWithAStoreThatIsNone(t *testing.T) {
+	t.Parallel()
+	fails(t, 2, `--store: "oracle" is no store; there are "postgres" and "sqlite"`, "demo", "--store=oracle")
+	fails(t, 2, "--store sqlite and --postgres name two stores", "demo", "--store=sqlite", "--postgres=postgres://app@127.0.0.1:1/shop")
+	fails(t, 3, "connection refused", "demo", "--store=postgres", "--postgres=postgres://app@127.0.0.1:1/shop")
 }
 
 // stage is a user's Postgres and Redis with something of theirs in it.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,20 +21,36 @@ import (
 	"github.com/go-fencing/fencing/internal/servertest"
 )
 
-// asProgram makes the test binary, started again, the program itself: so it runs
-// under the race detector and in as many processes as it likes.
+// asProgram makes the test binary, started again, the program itself: so the demo
+// runs under the race detector, in all of its processes.
 const asProgram = "FENCECTL_TEST_AS_PROGRAM"
+
+// built is the program as its users have it, for the commands that are done in one
+// thread: there are hundreds of calls, and the race detector trebles the cost of each.
+var built func() (program string, err error)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		fencectl.Main()
 	}
-	servertest.Main(m)
+	dir, err := os.MkdirTemp("", "fencectl-program-")
+	if err != nil {
+		panic(err)
+	}
+	built = sync.OnceValues(func() (string, error) {
+		program := filepath.Join(dir, "fencectl.exe")
+		out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return program, err
+	})
+	servertest.Main(m, func() error { return os.RemoveAll(dir) })
 }
 
 // A call is one run of the program.
 type call struct {
-	program string // by default this binary
+	program string // by default the one that the command needs
 	args    []string
 	env     []string
 }
@@ -45,8 +64,12 @@ func (c call) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	program := c.program
 	if program == "" {
+		find := built
+		if len(c.args) > 0 && c.args[0] == "demo" {
+			find = os.Executable
+		}
 		var err error
-		program, err = os.Executable()
+		program, err = find()
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -58,7 +81,8 @@ func (c call) command(t *testing.T) *exec.Cmd {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, asProgram+"=1"), c.env...)
+	// Under the race detector every good end would take a second.
+	cmd.Env = append(append(cmd.Env, asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), c.env...)
 	return cmd
 }
 

@@ -23,7 +23,7 @@ func (p *play) lockAlone() {
 
 // guarded is the same schedule.
 func (p *play) guarded() {
-	p.act(true, "the same with a fence", "Whoever has the lock raises its fence in Postgres, which checks every write.")
+	p.act(true, "the same with a fence", "Whoever has the lock raises its fence in "+p.name()+", which checks every write.")
 	a, b := p.worker("A"), p.worker("B")
 	p.acquire(a)
 	seen := p.read(a)

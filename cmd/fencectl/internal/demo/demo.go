@@ -16,6 +16,7 @@ var ErrUnfinished = errors.New("not played to its end")
 
 // Options say on what the demo plays and how fast.
 type Options struct {
+	Store    Store            // "": Postgres, or SQLite where there is none to start
 	Postgres *target.Postgres // nil: a private server from the machine's binaries
 	Redis    *target.Redis    // nil: one in this process
 	Worker   []string         // program and arguments that call Work
@@ -42,18 +43,18 @@ func Run(ctx context.Context, o Options, out Reporter) (v Verdict, err error) {
 		return v, err
 	}
 	defer func() { err = errors.Join(err, detached(ctx, redis.close)) }()
-	postgres, err := openPostgres(ctx, o.Postgres, "fencing_demo_"+id)
+	store, err := openStage(ctx, o, "fencing_demo_"+id)
 	if err != nil {
 		return v, err
 	}
-	defer func() { err = errors.Join(err, detached(ctx, postgres.close)) }()
+	defer func() { err = errors.Join(err, detached(ctx, store.close)) }()
 
-	p := &play{ctx: ctx, out: out, redis: redis, postgres: postgres, shop: inventory{postgres.schema}, command: o.Worker, ttl: time.Second, beat: 80 * time.Millisecond}
+	p := &play{ctx: ctx, out: out, redis: redis, stage: store, command: o.Worker, ttl: time.Second, beat: 80 * time.Millisecond}
 	if o.Fast {
 		p.beat = 0
 	}
 	defer p.dismiss()
-	if err := out.Opening(Opening{Redis: redis.about, Postgres: postgres.about, Resource: resource, TTL: p.ttl.String(), Freezes: canFreeze}); err != nil {
+	if err := out.Opening(p.opening()); err != nil {
 		return v, err
 	}
 	p.begun = time.Now()

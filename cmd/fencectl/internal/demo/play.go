@@ -12,15 +12,14 @@ import (
 // A play directs the workers. Its steps do nothing once one has failed, so that an
 // act reads as a script; the failure is in err.
 type play struct {
-	ctx      context.Context // of one run of the demo, which is what a play is
-	out      Reporter
-	redis    *redisStage
-	postgres *postgresStage
-	shop     inventory
-	command  []string
-	ttl      time.Duration
-	beat     time.Duration // to read a line
-	begun    time.Time
+	ctx     context.Context // of one run of the demo, which is what a play is
+	out     Reporter
+	redis   *redisStage
+	stage   stage
+	command []string
+	ttl     time.Duration
+	beat    time.Duration // to read a line
+	begun   time.Time
 
 	crew    []*member
 	current Result
@@ -28,13 +27,26 @@ type play struct {
 	err     error
 }
 
+func (p *play) opening() Opening {
+	o := Opening{Redis: p.redis.about, Store: p.stage.store(), Resource: resource, TTL: p.ttl.String(), Freezes: canFreeze}
+	if o.Store == SQLite {
+		o.SQLite = p.stage.about()
+	} else {
+		o.Postgres = p.stage.about()
+	}
+	return o
+}
+
+// name is what the story calls the store.
+func (p *play) name() string { return p.stage.store().Title() }
+
 // act begins an act with a full stock.
 func (p *play) act(guarded bool, title, note string) {
 	if p.err != nil {
 		return
 	}
 	p.current = Result{Act: len(p.results) + 1, Guarded: guarded}
-	if p.err = p.shop.setStock(p.ctx, p.postgres.pool, opening); p.err == nil {
+	if p.err = p.stage.setStock(p.ctx, opening); p.err == nil {
 		p.err = p.out.Act(Act{Act: p.current.Act, Title: title, Note: note})
 	}
 	p.rest()
@@ -45,7 +57,7 @@ func (p *play) end() {
 	if p.err != nil {
 		return
 	}
-	if p.current.Stock, p.err = p.shop.stock(p.ctx, p.postgres.pool); p.err != nil {
+	if p.current.Stock, p.err = p.stage.stock(p.ctx); p.err != nil {
 		return
 	}
 	r := p.current.conclude()
@@ -86,10 +98,9 @@ func (p *play) worker(name string) *member {
 	if p.err != nil {
 		return nil
 	}
-	m, err := hire(p.command, setup{
-		Name: name, Postgres: p.postgres.url, Redis: p.redis.url, Prefix: p.redis.scheme.Prefix,
-		Schema: p.postgres.schema, FenceSchema: p.postgres.fenceSchema, TTL: p.ttl,
-	})
+	s := setup{Name: name, Redis: p.redis.url, Prefix: p.redis.scheme.Prefix, TTL: p.ttl}
+	p.stage.tell(&s)
+	m, err := hire(p.command, s)
 	if err != nil {
 		p.err = err
 		return nil
@@ -138,15 +149,15 @@ func (p *play) acquire(m *member) {
 		case guard.EventWaited:
 			p.say(Event{Actor: m.name, What: Waited, Text: fmt.Sprintf("waits %.2fs until the lease before has run out", e.Took.Seconds())})
 		case guard.EventRefused:
-			p.say(Event{Actor: m.name, What: Proposed, Token: e.Token, Text: "gets the lock, but Postgres refuses the token", Error: e.Error})
+			p.say(Event{Actor: m.name, What: Proposed, Token: e.Token, Text: "gets the lock, but " + p.name() + " refuses the token", Error: e.Error})
 		case guard.EventRepaired:
 			p.current.Repaired++
-			p.say(Event{Actor: m.name, What: Repaired, Token: e.Token, Text: "takes Redis' counter past the fence in Postgres"})
+			p.say(Event{Actor: m.name, What: Repaired, Token: e.Token, Text: "takes Redis' counter past the fence in " + p.name()})
 		}
 	}
 	text := "acquires the lock"
 	if p.current.Guarded {
-		text += " and raises its fence in Postgres"
+		text += " and raises its fence in " + p.name()
 	}
 	p.say(Event{Actor: m.name, What: Acquired, Token: r.Fence.Token, Text: text})
 }
@@ -204,18 +215,14 @@ func (p *play) sell(m *member, n, read int) {
 		p.say(Event{Actor: m.name, What: Wrote, Token: r.Fence.Token, Text: text})
 		return
 	}
-	if r.Error.SQLState == staleState {
+	if p.stage.refused(r.Error) {
 		p.current.Refused++
 	}
 	p.say(Event{
-		Actor: m.name, What: Refused, Token: r.Fence.Token, Text: text + ": refused by Postgres",
+		Actor: m.name, What: Refused, Token: r.Fence.Token, Text: text + ": refused by " + p.name(),
 		Error: r.Error.Text, Server: r.Error.Postgres, State: r.Error.SQLState,
 	})
 }
-
-// staleState is the SQLSTATE of a stale fence: proof that the server refused it
-// and not this program.
-const staleState = "UF001"
 
 func (p *play) release(m *member) {
 	r, ok := p.tell(m, order{Do: doRelease}, func(f *failure) bool { return f.Lost })

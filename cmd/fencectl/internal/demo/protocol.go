@@ -11,13 +11,18 @@ import (
 // argument, because they may have passwords.
 
 type setup struct {
-	Name        string        `json:"name"`
-	Postgres    string        `json:"postgres"`
-	Redis       string        `json:"redis"`
-	Prefix      string        `json:"prefix"` // of the keys in Redis
-	Schema      string        `json:"schema"`
-	FenceSchema string        `json:"fence_schema"`
-	TTL         time.Duration `json:"ttl"`
+	Name   string        `json:"name"`
+	Redis  string        `json:"redis"`
+	Prefix string        `json:"prefix"` // of the keys in Redis
+	TTL    time.Duration `json:"ttl"`
+	Store  Store         `json:"store"`
+
+	// of Postgres
+	Postgres    string `json:"postgres,omitempty"`
+	Schema      string `json:"schema,omitempty"`
+	FenceSchema string `json:"fence_schema,omitempty"`
+
+	SQLite string `json:"sqlite,omitempty"` // the file
 }
 
 type order struct {
@@ -59,5 +64,7 @@ type failure struct {
 	Postgres string `json:"postgres,omitempty"` // the server's own words
 	SQLState string `json:"sqlstate,omitempty"`
 	Stale    bool   `json:"stale,omitempty"` // errors.Is(err, guard.ErrStale)
-	Lost     bool   `json:"lost,omitempty"`  // errors.Is(err, lock.ErrLost)
+
+	Current guard.Token `json:"current,omitzero"` // that the store has in place of a stale one
+	Lost    bool        `json:"lost,omitempty"`   // errors.Is(err, lock.ErrLost)
 }

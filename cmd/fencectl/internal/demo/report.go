@@ -5,7 +5,9 @@ import "github.com/go-fencing/fencing/guard"
 // An Opening says what the demo plays on.
 type Opening struct {
 	Redis    string `json:"redis"`
-	Postgres string `json:"postgres"`
+	Store    Store  `json:"store"`
+	Postgres string `json:"postgres,omitempty"`
+	SQLite   string `json:"sqlite,omitempty"`
 	Resource string `json:"resource"`
 	TTL      string `json:"ttl"`
 	Freezes  bool   `json:"freezes"` // a pause is a SIGSTOP
@@ -55,7 +57,7 @@ type Result struct {
 	Sold     int    `json:"sold"` // by writes that were acknowledged
 	Stock    int    `json:"stock"`
 	Want     int    `json:"want"`     // the stock that what was sold leaves
-	Refused  int    `json:"refused"`  // stale writes that Postgres refused
+	Refused  int    `json:"refused"`  // stale writes that the store refused
 	Repaired int    `json:"repaired"` // tokens that Redis had to be taken past
 	Forgot   bool   `json:"forgot"`   // Redis lost its memory
 	Clean    bool   `json:"clean"`    // nothing sold is missing in the stock

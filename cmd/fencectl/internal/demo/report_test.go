@@ -50,7 +50,7 @@ func TestTheVerdictAsksForProof(t *testing.T) {
 func report(t *testing.T, r demo.Reporter) {
 	t.Helper()
 	long := "guard: fence of \"inventory:sku-42\" is stale: " + strings.Repeat("words and words ", 20)
-	require.NoError(t, r.Opening(demo.Opening{Redis: "redis", Postgres: "postgres", Resource: "inventory:sku-42", TTL: "1s", Freezes: true}))
+	require.NoError(t, r.Opening(demo.Opening{Redis: "redis", Store: demo.Postgres, Postgres: "postgres", Resource: "inventory:sku-42", TTL: "1s", Freezes: true}))
 	require.NoError(t, r.Act(demo.Act{Act: 1, Title: "title", Note: "note"}))
 	require.NoError(t, r.Event(demo.Event{Act: 1, Seconds: 1.234, Actor: "A", What: demo.Acquired, Token: 1 << 60, Text: "acquires <the lock>"}))
 	for range 2 {

@@ -41,9 +41,9 @@ func (t *timeline) Opening(o Opening) error {
 		pause = "a pause is a hang"
 	}
 	return t.print(
-		t.paint(bold, "Three workers sell from one inventory. Redis has the lock, Postgres the stock."),
+		t.paint(bold, "Three workers sell from one inventory. Redis has the lock, "+o.Store.Title()+" the stock."),
 		t.paint(dim, "  Redis     "+o.Redis),
-		t.paint(dim, "  Postgres  "+o.Postgres),
+		t.paint(dim, fmt.Sprintf("  %-8s  %s", o.Store.Title(), o.Postgres+o.SQLite)),
 		t.paint(dim, fmt.Sprintf("  lock      %s, for %s unless renewed; %s", o.Resource, o.TTL, pause)),
 	)
 }

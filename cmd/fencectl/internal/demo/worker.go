@@ -10,15 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
-	"github.com/go-fencing/fencing/pgguard"
 )
 
 // Work is the worker process: it does what in orders until that ends.
@@ -47,22 +44,34 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 type worker struct {
-	pool     *pgxpool.Pool
-	guard    *pgguard.Guard
+	store    *workerStore
 	alone    *lock.Locker // no store knows of it
 	guarded  *lock.Locker
-	shop     inventory
 	cleanups []func()
 
 	lease *lock.Lease
-	db    dbtx // the pool or the guard: the code that uses it is the same
+	shop  inventory // of the lease
 
 	mu     sync.Mutex
 	events []event
 }
 
+// A workerStore is a store as a worker has it.
+type workerStore struct {
+	plain, guarded inventory
+	guard          guard.Guard
+	close          func()
+}
+
+func openStore(ctx context.Context, s setup) (*workerStore, error) {
+	if s.Store == SQLite {
+		return sqliteStore(s.SQLite)
+	}
+	return postgresStore(ctx, s)
+}
+
 func newWorker(ctx context.Context, s setup) (*worker, error) {
-	w := &worker{shop: inventory{s.Schema}}
+	w := &worker{}
 	err := w.open(ctx, s)
 	if err != nil {
 		w.close()
@@ -72,26 +81,19 @@ func newWorker(ctx context.Context, s setup) (*worker, error) {
 }
 
 func (w *worker) open(ctx context.Context, s setup) error {
-	postgres, err := target.ParsePostgres(target.Setting{Source: "--postgres", Value: s.Postgres})
-	if err != nil {
-		return err
-	}
 	redis, err := target.ParseRedis(target.Setting{Source: "--redis", Value: s.Redis})
 	if err != nil {
 		return err
 	}
-	if w.pool, err = postgres.Pool(ctx, 4); err != nil {
+	if w.store, err = openStore(ctx, s); err != nil {
 		return err
 	}
-	w.cleanups = append(w.cleanups, w.pool.Close)
+	w.cleanups = append(w.cleanups, w.store.close)
 	rdb, err := redis.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	w.cleanups = append(w.cleanups, func() { _ = rdb.Close() }) // the process ends with it
-	if w.guard, err = pgguard.New(w.pool, pgguard.WithSchema(s.FenceSchema)); err != nil {
-		return err
-	}
 	locks, err := redislock.New(rdb, redislock.WithPrefix(s.Prefix))
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func (w *worker) open(ctx context.Context, s setup) error {
 		return err
 	}
 	w.cleanups = append(w.cleanups, func() { _ = w.alone.Close() }) // what is left of a lease ends with its TTL
-	if w.guarded, err = lock.New(locks, append(opts, lock.WithGuards(w.guard))...); err != nil {
+	if w.guarded, err = lock.New(locks, append(opts, lock.WithGuards(w.store.guard))...); err != nil {
 		return err
 	}
 	w.cleanups = append(w.cleanups, func() { _ = w.guarded.Close() })
@@ -138,21 +140,21 @@ func (w *worker) do(ctx context.Context, o order) (r reply, err error) {
 	switch o.Do {
 	case doAcquire:
 		locker := w.alone
-		w.db = w.pool
+		w.shop = w.store.plain
 		if o.Guarded {
-			locker, w.db = w.guarded, w.guard
+			locker, w.shop = w.guarded, w.store.guarded
 		}
 		w.recorded() // what an earlier lease left
 		w.lease, err = w.acquire(ctx, locker)
 		r.Events = w.recorded()
 	case doRead:
-		r.Stock, err = w.shop.stock(w.lease.Context(), w.db)
+		r.Stock, err = w.shop.stock(w.lease.Context())
 	case doCheck:
 		err = context.Cause(w.lease.Context())
 	case doWrite:
 		// The lease's fence, without its end: the check came before, and a pause can
-		// come between any check and the moment at which the server takes the write.
-		err = w.shop.setStock(context.WithoutCancel(w.lease.Context()), w.db, o.Stock)
+		// come between any check and the moment at which the store takes the write.
+		err = w.shop.setStock(context.WithoutCancel(w.lease.Context()), o.Stock)
 	case doRelease:
 		err = w.lease.Release(ctx)
 	default:
@@ -198,11 +200,8 @@ func failed(err error) *failure {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		f.Postgres, f.SQLState = pgErr.Error(), pgErr.Code
 	}
+	if stale, ok := errors.AsType[*guard.StaleError](err); ok {
+		f.Current = stale.Current.Token
+	}
 	return f
-}
-
-// A dbtx is what the inventory's code needs: a pool has it, and so has a guard.
-type dbtx interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

@@ -41,6 +41,11 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 		{sqlguard.MySQL, "select /* /* */ ; commit", true},
 		{sqlguard.SQLite, "select /* /* */ ; commit", true},
 		{sqlguard.Postgres, `select E'\'; commit'`, false},
+		{sqlguard.Postgres, "select E'a'\n'\\''; commit --'", true},
+		{sqlguard.Postgres, "select 1a$$; commit; --$$", true},
+		{sqlguard.Postgres, "-- x\r'\n; commit --'", false}, // the line ends at \r
+		{sqlguard.MySQL, "-- x\r'\n; commit --'", true},
+		{sqlguard.SQLite, "-- x\r'\n; commit --'", true},
 		{sqlguard.Postgres, `select '\'; commit`, true},
 		{sqlguard.MySQL, `select '\'; commit'`, false},
 		{sqlguard.SQLite, `select '\'; commit`, true},

@@ -1,0 +1,93 @@
+package gormguard_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+
+	"github.com/go-fencing/fencing/gormguard"
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/migrations"
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// The fence functions are where the options of the guard say, for a raise and for
+// every way to enter.
+func TestFencesAreInTheSchemaOfTheOptions(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]*gorm.Config{
+		"default":                quiet(),
+		"SkipDefaultTransaction": {Logger: quiet().Logger, SkipDefaultTransaction: true},
+		"PrepareStmt":            {Logger: quiet().Logger, PrepareStmt: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, err := gorm.Open(postgres.Open(servertest.Postgres(t)), config)
+			require.NoError(t, err)
+			pool, err := db.DB()
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, pool.Close()) })
+			require.NoError(t, migrations.UpDB(t.Context(), pool, sqlguard.Postgres, migrations.WithSchema("odd locks")))
+			require.NoError(t, db.AutoMigrate(&Boss{}))
+			require.NoError(t, db.Create(&Boss{ID: 1}).Error)
+			p := gormguard.New(gormguard.WithModels(&Boss{}), gormguard.WithGuardOptions(sqlguard.WithSchema("odd locks")))
+			require.NoError(t, db.Use(p))
+
+			held, newer := fence("boss", heldToken), fence("boss", newerToken)
+			writes := []func(*gorm.DB) error{
+				func(db *gorm.DB) error { return db.Model(&Boss{ID: 1}).Update("name", "x").Error },
+				func(db *gorm.DB) error { return db.Exec("UPDATE bosses SET name = 'y'").Error },
+				func(db *gorm.DB) error {
+					return db.Transaction(func(tx *gorm.DB) error { return tx.Save(&Boss{ID: 1, Name: "z"}).Error })
+				},
+				func(db *gorm.DB) error { return db.Transaction(gormguard.Enter) },
+			}
+			ctx := guard.NewContext(t.Context(), held)
+			require.NoError(t, p.Raise(ctx, held))
+			for i, write := range writes {
+				require.NoError(t, write(db.WithContext(ctx)), "%d", i)
+			}
+			require.NoError(t, p.Raise(ctx, newer))
+			for i, write := range writes {
+				stale, ok := errors.AsType[*guard.StaleError](write(db.WithContext(ctx)))
+				require.True(t, ok, "%d", i)
+				require.Equal(t, newer.Token, stale.Current.Token, "%d", i)
+			}
+			var boss Boss
+			require.NoError(t, db.Take(&boss, 1).Error)
+			require.Equal(t, "z", boss.Name)
+		})
+	}
+}
+
+func TestObserverIsToldOfEveryRefusal(t *testing.T) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			for name, mode := range modes {
+				var events []guard.Event
+				d := newDatabase(t, e, nil, gormguard.WithMode(mode), gormguard.WithObserver(func(ev guard.Event) { events = append(events, ev) }))
+				c := d.cell(1, stale)
+				events = nil
+				for i, run := range []func() error{
+					func() error { return c.tx.Model(c.item(1)).Update("note", "x").Error },
+					func() error {
+						return c.tx.Transaction(func(tx *gorm.DB) error { return tx.Model(c.item(1)).Update("note", "x").Error })
+					},
+				} {
+					before := len(events)
+					require.ErrorIs(t, run(), guard.ErrStale)
+					require.Len(t, events, before+1, "%s %d", name, i)
+					require.Equal(t, guard.EventRefused, events[before].Kind)
+					require.ErrorIs(t, events[before].Err, guard.ErrStale)
+				}
+				require.Len(t, events, 2, name)
+			}
+		})
+	}
+}
