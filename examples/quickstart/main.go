@@ -18,7 +18,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	pool := must(pgxpool.New(ctx, os.Getenv("POSTGRES_URL")))
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
 	rdb := redis.NewClient(must(redis.ParseURL(os.Getenv("REDIS_URL"))))
 	must(0, migrations.Up(ctx, pool)) // or print the SQL for your migration tool
 
