@@ -46,12 +46,12 @@ var policy = []rule{
 	{packages: "pgguard", own: guards, drivers: 1},
 	{packages: "sqlguard", own: guards},                                                              // no driver: whoever uses one database does not build the drivers of the others
 	{packages: "gormguard", own: append(slices.Clone(guards), "sqlguard", "migrations"), drivers: 1}, // sqlguard: the dialects are written once; migrations: the remedy in an error
-	{packages: "migrations", own: []string{"internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
+	{packages: "migrations", own: []string{"internal/hint", "internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
 }
 
 var (
 	testify  = "github.com/stretchr/testify"
-	guards   = []string{"guard", "sequencer", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
+	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
 	backEnds = []string{"lock", "guard", "sequencer", "internal/rediskeys"}
 	// free packages are programs, and helpers that nobody outside can import.
 	free = []string{".", "cmd", "examples", "internal", "scripts"}

@@ -75,8 +75,9 @@ $fencing$;
 
 -- raise makes a fence the current one of its resource if no fence of an equal or
 -- greater token stands there, and returns the fence that is now in force: the
--- caller's own, or the one that it has to give way to. p_lock_timeout is in
--- milliseconds, 0 for no limit.
+-- caller's own, or the one that it has to give way to, without its nonce, which
+-- would let anyone enter in the holder's place. p_lock_timeout is in milliseconds, 0
+-- for no limit.
 CREATE FUNCTION fencing.raise(
     p_resource text, p_token bigint, p_nonce text, p_holder text DEFAULT '', p_lock_timeout integer DEFAULT 10000,
     OUT token bigint, OUT nonce text, OUT holder text, OUT raised_at timestamptz)
@@ -92,6 +93,9 @@ BEGIN
       FROM fencing.fence f WHERE f.resource = p_resource;
     IF p_token <= token THEN
         PERFORM fencing.check_raise(p_resource, p_nonce);
+        IF nonce <> p_nonce THEN
+            nonce := '';
+        END IF;
         RETURN;
     END IF;
     PERFORM fencing.close_gate(p_resource, p_nonce, p_lock_timeout);
@@ -105,6 +109,8 @@ BEGIN
         UPDATE fencing.fence f SET token = p_token, nonce = p_nonce, holder = coalesce(p_holder, ''), raised_at = clock_timestamp()
          WHERE f.resource = p_resource
         RETURNING f.token, f.nonce, f.holder, f.raised_at INTO token, nonce, holder, raised_at;
+    ELSIF nonce <> p_nonce THEN -- it came while this one waited
+        nonce := '';
     END IF;
 END
 $fencing$;
@@ -204,14 +210,23 @@ END
 $fencing$;
 
 -- refuse_write is the body of the triggers that migrations.Protect writes; their
--- WHEN clauses decide.
+-- WHEN clauses decide. Its argument, if there is one, is the expression that names
+-- the fence of a row. What to do stands in the message too, because most drivers
+-- show nothing else.
 CREATE FUNCTION fencing.refuse_write() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fencing$
+DECLARE
+    written  constant text := quote_ident(TG_TABLE_SCHEMA) || '.' || quote_ident(TG_TABLE_NAME);
+    resource constant text := TG_ARGV[0];
 BEGIN
-    RAISE EXCEPTION 'fencing: % of %.% outside a transaction that has entered its fence', TG_OP, quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
-        USING ERRCODE = 'UF004',
-              HINT = CASE TG_OP WHEN 'TRUNCATE' THEN 'Where rows need their own fences TRUNCATE is always refused; use DELETE.'
-                     ELSE 'Write through a guard, or call fencing.enter() first in the transaction.' END;
+    IF TG_OP = 'TRUNCATE' AND resource IS NOT NULL THEN
+        RAISE EXCEPTION 'fencing: TRUNCATE of %: always refused where rows have their own fences; use DELETE', written
+            USING ERRCODE = 'UF004', DETAIL = json_build_object('operation', TG_OP, 'table', written, 'resource', resource);
+    END IF;
+    RAISE EXCEPTION 'fencing: % of % refused: the transaction has not entered %; write through a guard', TG_OP, written,
+            coalesce('the fence that the row needs (' || resource || ')', 'a fence for it')
+        USING ERRCODE = 'UF004', DETAIL = json_build_object('operation', TG_OP, 'table', written, 'resource', resource),
+              HINT = 'By hand: call issue(resource, nonce) of the fence schema, and enter(resource, token, nonce) first in the transaction.';
 END
 $fencing$;
 

@@ -28,7 +28,7 @@ func UpDB[D ~string](ctx context.Context, db *sql.DB, dialect D, opts ...Option)
 	}
 	return m.run(ctx, db, "up", func(conn *sql.Conn, version int) error {
 		for v := version; v < m.target; v++ {
-			if err := m.exec(ctx, conn, m.steps[v].name, m.steps[v].up); err != nil {
+			if err := m.exec(ctx, conn, "up", m.steps[v].name, m.steps[v].up); err != nil {
 				return err
 			}
 		}
@@ -46,7 +46,7 @@ func DownDB[D ~string](ctx context.Context, db *sql.DB, dialect D, opts ...Optio
 	m.target = max(m.target, 0)
 	return m.run(ctx, db, "down", func(conn *sql.Conn, version int) error {
 		for v := version; v > m.target; v-- {
-			if err := m.exec(ctx, conn, m.steps[v-1].name, m.steps[v-1].down); err != nil {
+			if err := m.exec(ctx, conn, "down", m.steps[v-1].name, m.steps[v-1].down); err != nil {
 				return err
 			}
 		}
@@ -167,15 +167,13 @@ func (m migration) locked(ctx context.Context, conn *sql.Conn, work func() error
 	return err
 }
 
-func (m migration) exec(ctx context.Context, conn *sql.Conn, name, text string) error {
+func (m migration) exec(ctx context.Context, conn *sql.Conn, what, name, text string) error {
 	text, err := inSchema(text, m.schema)
 	if err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, text); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	_, err = conn.ExecContext(ctx, text)
+	return m.explain(what, name, err)
 }
 
 // versionSQL asks the schema itself. Up to now a table is all there is of it in

@@ -99,7 +99,7 @@ func ExampleProtect() {
 	// Output:
 	// CREATE OR REPLACE TRIGGER fencing_insert AFTER INSERT ON app.inventory FOR EACH ROW
 	//     WHEN ((strpos(current_setting('fencing.held', true), E'\n' || replace(('inventory:' || NEW.sku)::text COLLATE "C", E'\n', E'\n\n') || E'\n') > 0) IS NOT TRUE)
-	//     EXECUTE FUNCTION fencing.refuse_write();
+	//     EXECUTE FUNCTION fencing.refuse_write('''inventory:'' || sku');
 	// true
 }
 

@@ -53,6 +53,9 @@ func TestNobodysOwnFunctionIsCalled(t *testing.T) {
 		up, _ := protect(t, table, migrations.ProtectOptions{Trigger: true})
 		require.Contains(t, db.refused(t, "42809", up).Message, reason)
 	}
+	p, err := migrations.Inspect(t.Context(), db, "log_eu")
+	require.NoError(t, err)
+	require.Equal(t, "log", p.Parent)
 	require.ErrorIs(t, migrations.Down(t.Context(), db), migrations.ErrProtected)
 	db.exec(t, downs)
 	require.NoError(t, migrations.Down(t.Context(), db))

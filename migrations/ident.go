@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // maxIdent is what Postgres keeps of a name; it cuts the rest off with a mere
@@ -60,9 +62,9 @@ func parseTable(s string) (tableName, error) {
 func identOf(t token) (string, error) {
 	name := ""
 	switch {
-	case t.kind == word:
+	case t.kind == sqltext.Word:
 		name = foldASCII(t.text)
-	case t.kind == quoted && t.text[0] == '"':
+	case t.kind == sqltext.Quoted && t.text[0] == '"':
 		name = strings.ReplaceAll(t.text[1:len(t.text)-1], `""`, `"`)
 	default:
 		return "", fmt.Errorf("unexpected %q where a name should be", t.text)
@@ -98,10 +100,10 @@ func validateName(name string) error {
 // quoteIdent writes a name so that SQL reads exactly it, with quotes only where
 // they are needed.
 func quoteIdent(name string) string {
-	bare := name != "" && !isDigit(name[0]) && !reserved[name]
+	bare := name != "" && !sqltext.IsDigit(name[0]) && !reserved[name]
 	for i := range len(name) {
 		c := name[i]
-		bare = bare && ('a' <= c && c <= 'z' || isDigit(c) || c == '_')
+		bare = bare && ('a' <= c && c <= 'z' || sqltext.IsDigit(c) || c == '_')
 	}
 	if bare {
 		return name

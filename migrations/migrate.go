@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-fencing/fencing/internal/hint"
 )
 
 var (
@@ -130,7 +131,7 @@ func (o options) apply(ctx context.Context, tx pgx.Tx, version int) error {
 		return err
 	}
 	for _, s := range steps[version:o.target] {
-		if err := o.exec(ctx, tx, s.name, s.up); err != nil {
+		if err := o.exec(ctx, tx, "up", s.name, s.up); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func (o options) revert(ctx context.Context, tx pgx.Tx, version int) error {
 		return err
 	}
 	for v := version; v > o.target; v-- {
-		if err := o.exec(ctx, tx, steps[v-1].name, steps[v-1].down); err != nil {
+		if err := o.exec(ctx, tx, "down", steps[v-1].name, steps[v-1].down); err != nil {
 			return err
 		}
 	}
@@ -151,17 +152,32 @@ func (o options) revert(ctx context.Context, tx pgx.Tx, version int) error {
 }
 
 // exec sends all statements of one step at once, as the tools do.
-func (o options) exec(ctx context.Context, tx pgx.Tx, name, sql string) error {
+func (o options) exec(ctx context.Context, tx pgx.Tx, what, name, sql string) error {
 	sql, err := inSchema(sql, o.schema)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, sql)
-	switch pgErr, _ := errors.AsType[*pgconn.PgError](err); {
-	case err == nil:
+	return o.explain(what, name, err)
+}
+
+// explain says what to do about an error of a step, of whichever driver.
+func (o options) explain(what, name string, err error) error {
+	if err == nil {
 		return nil
-	case pgErr != nil && pgErr.Code == "42P06":
+	}
+	state := ""
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		state = e.SQLState()
+	}
+	switch state {
+	case "42P06": // duplicate_schema
 		return fmt.Errorf("%s: a schema of this name exists and is not a fence schema; choose another with WithSchema: %w", name, err)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%s: %w; run \"%s\" as the owner of the database", name, err, hint.Fencectl("migrate "+what, o.schema))
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
@@ -192,7 +208,7 @@ func (o options) refuseWhileProtected(ctx context.Context, tx pgx.Tx) error {
 	case n > shown:
 		tables = append(tables[:shown], fmt.Sprintf("%d more", n-shown))
 	}
-	return fmt.Errorf("%w: %s; take the protection off with \"%s\", or with the down SQL of Protect", ErrProtected, strings.Join(tables, ", "), fencectl("protect --down TABLE", o.schema))
+	return fmt.Errorf("%w: %s; take the protection off with \"%s\", or with the down SQL of Protect", ErrProtected, strings.Join(tables, ", "), hint.Fencectl("protect --down TABLE", o.schema))
 }
 
 // inTx commits what fn did, or undoes it even where ctx has ended.

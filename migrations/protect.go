@@ -7,15 +7,20 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/go-fencing/fencing/internal/hint"
 )
 
 // ProtectOptions say how [Protect] protects a table.
 type ProtectOptions struct {
 	// Column is the version column, by its exact name: the token of the fence
-	// under which a row was last written. Defaults to "fence_token".
+	// under which the row rule has last written a row. UpdateRow of package pgguard
+	// and the modes ModeRow and ModeBoth of gormguard stamp it; no other write does,
+	// fenced or not. Defaults to "fence_token".
 	Column string
 
-	// NoColumn leaves the version column out.
+	// NoColumn leaves the version column out, for tables that are never written
+	// under the row rule.
 	NoColumn bool
 
 	// Trigger refuses writes from outside of a fence, with SQLSTATE UF004.
@@ -91,6 +96,7 @@ type protection struct {
 	Rows                  []rowTrigger
 	TruncateWhen          string // no condition: always refused
 	Refuse                string // the trigger function
+	Call                  string // it with its argument
 	MigrateUp             string // the command that installs the schema
 	Body, Text            string // dollar quotes that nothing inside can end
 }
@@ -100,6 +106,9 @@ type rowTrigger struct{ Name, Event, When string }
 // columnMark begins the comment on a column that Protect has added: only such a
 // one is dropped again.
 const columnMark = "fencing: token of the fence under which the row was last written"
+
+// columnNote follows the mark.
+const columnNote = " by the row rule: UpdateRow of pgguard, or ModeRow of gormguard; other writes leave it as it is"
 
 func newProtection(table string, o ProtectOptions) (protection, error) {
 	name, err := parseTable(table)
@@ -132,9 +141,9 @@ func newProtection(table string, o ProtectOptions) (protection, error) {
 		return protection{}, fmt.Errorf("column %q: %w", o.Column, err)
 	}
 	p := protection{
-		Table: name.String(), Schema: o.Schema, Column: o.Column, Mark: columnMark,
+		Table: name.String(), Schema: o.Schema, Column: o.Column, Mark: columnMark, Note: columnNote,
 		LockTimeout: milliseconds(o.LockTimeout), Trigger: o.Trigger,
-		Refuse: quoteIdent(o.Schema) + ".refuse_write()", MigrateUp: fencectl("migrate up", o.Schema),
+		Refuse: quoteIdent(o.Schema) + ".refuse_write()", MigrateUp: hint.Fencectl("migrate up", o.Schema),
 	}
 	if o.NoColumn {
 		p.Column = ""
@@ -142,8 +151,8 @@ func newProtection(table string, o ProtectOptions) (protection, error) {
 	if err := p.conditions(o.Resource); err != nil {
 		return protection{}, fmt.Errorf("resource %q: %w", o.Resource, err)
 	}
-	p.Body = dollarQuote("fencing", p.Table, p.Schema, p.Column, p.Rows[0].When)
-	p.Text = dollarQuote("sql", p.Schema, p.Rows[0].When)
+	p.Body = dollarQuote("fencing", p.Table, p.Schema, p.Column, p.Call, p.Rows[0].When)
+	p.Text = dollarQuote("sql", p.Call, p.Rows[0].When)
 	return p, nil
 }
 
@@ -163,8 +172,10 @@ func (p *protection) conditions(resource string) error {
 		}
 		insert, remove = held(r.newRow), held(r.oldRow)
 		update = insert + "\n         AND " + remove
-		p.Note = ", of resource " + resource
+		p.Note += "; of resource " + resource
+		p.Call = strings.TrimSuffix(p.Refuse, ")") + quoteLiteral(strings.TrimSpace(resource)) + ")"
 	} else {
+		p.Call = p.Refuse
 		p.TruncateWhen = "(" + insert + ") IS NOT TRUE"
 	}
 	p.Rows = []rowTrigger{

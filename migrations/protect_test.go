@@ -139,6 +139,24 @@ func or(s, otherwise string) string {
 	return s
 }
 
+func TestTheCommentOnTheColumnSaysWhoStampsIt(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	comment := "SELECT col_description('inventory'::regclass, (SELECT attnum FROM pg_attribute WHERE attrelid = 'inventory'::regclass AND attname = 'fence_token'))"
+	const before = "fencing: token of the fence under which the row was last written" // of tables that were protected long ago
+	for resource, after := range map[string]string{"": "", "'inventory:' || sku": "; of resource 'inventory:' || sku"} {
+		db.exec(t, "CREATE TABLE inventory (sku text)")
+		catalog := db.catalog(t)
+		up, down := protect(t, "inventory", migrations.ProtectOptions{Trigger: true, Resource: resource})
+		db.exec(t, up)
+		require.Equal(t, before+" by the row rule: UpdateRow of pgguard, or ModeRow of gormguard; other writes leave it as it is"+after, db.query(t, comment))
+		db.exec(t, "COMMENT ON COLUMN inventory.fence_token IS '"+before+"'")
+		db.exec(t, down)
+		require.Equal(t, catalog, db.catalog(t))
+		db.exec(t, "DROP TABLE inventory")
+	}
+}
+
 func TestAColumnThatWasThereBeforeStays(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

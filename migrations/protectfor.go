@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // ProtectFor is [Protect] for a dialect: "postgres", "mysql" (MariaDB too) or
@@ -96,7 +98,10 @@ func namePart(s string) (part, rest string, err error) {
 			part += quote // doubled
 		}
 	} else {
-		n := span(s, func(c byte) bool { return c >= 0x80 || c == '$' || isIdentPart(c) })
+		n := 0
+		for n < len(s) && sqltext.InWord(s[n]) {
+			n++
+		}
 		part, rest = s[:n], s[n:]
 	}
 	if rest != "" && rest[0] != '.' {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // A Tool is a program that applies migrations.
@@ -115,7 +117,7 @@ func (c Change) validate(tool Tool) error {
 	switch {
 	case c.Number < 0 || tool == Tern && (c.Number == 0 || c.Number > math.MaxInt32):
 		return fmt.Errorf("it cannot have number %d", c.Number)
-	case c.Name == "" || span(c.Name, fitsFileName) < len(c.Name):
+	case c.Name == "" || strings.ContainsFunc(c.Name, unfitForFileName):
 		return fmt.Errorf("a name is of letters, digits, - and _")
 	}
 	for _, m := range markers[tool] {
@@ -126,7 +128,9 @@ func (c Change) validate(tool Tool) error {
 	return nil
 }
 
-func fitsFileName(c byte) bool { return c < 0x80 && c != '$' && isIdentPart(c) || c == '-' }
+func unfitForFileName(r rune) bool {
+	return r != '-' && (r >= 0x80 || r == '$' || !sqltext.InWord(byte(r)))
+}
 
 func gooseFile(c Change) string {
 	part := func(direction, sql string) string {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // A resourceExpr is an expression over the columns of a row, rewritten for the
@@ -21,7 +23,7 @@ func parseResource(expr string) (resourceExpr, error) {
 	}
 	p := resourceParser{}
 	for i, t := range all {
-		if t.kind != space {
+		if t.kind != sqltext.Space {
 			p.tokens = append(p.tokens, t)
 			p.index = append(p.index, i)
 		}
@@ -54,15 +56,15 @@ func (p *resourceParser) check() error {
 	var open []string
 	for i, t := range p.tokens {
 		switch {
-		case t.kind == comment:
+		case t.kind == sqltext.Comment:
 			return fmt.Errorf("comment %.20q in the expression", t.text)
-		case t.kind == param:
+		case t.kind == sqltext.Param:
 			return fmt.Errorf("parameter %s in the expression; it can use columns and constants only", t.text)
-		case t.kind == word && (strings.EqualFold(t.text, "select") || strings.EqualFold(t.text, "table") || strings.EqualFold(t.text, "values") && p.at(i+1) == "("):
+		case t.kind == sqltext.Word && (strings.EqualFold(t.text, "select") || strings.EqualFold(t.text, "table") || strings.EqualFold(t.text, "values") && p.at(i+1) == "("):
 			return errors.New("the expression has a subquery; it can use the columns of its row only")
-		case t.kind != symbol:
-		case t.text == ";":
+		case t.kind == sqltext.Semicolon:
 			return errors.New("the expression has a semicolon")
+		case t.kind != sqltext.Symbol:
 		case t.text == "," && len(open) == 0:
 			return errors.New("the expression has a comma outside of parentheses; it must give one text")
 		case t.text == "(" || t.text == "[":
@@ -92,7 +94,7 @@ func (p *resourceParser) columns() (columns, rows []int, err error) {
 		case p.is(i, "operator") && p.at(i+1) == "(":
 			i = p.closing(i + 1)
 			p.operator = i
-		case t.kind != word && t.kind != quoted:
+		case t.kind != sqltext.Word && t.kind != sqltext.Quoted:
 		case p.at(i-1) == ".": // a field of what came before
 		case p.isRow(i, "new"):
 			rows = append(rows, i)
@@ -116,9 +118,9 @@ func (p *resourceParser) isColumn(i int) bool {
 	switch next := p.at(i + 1); {
 	case next == "(" || next == "=>" || next == ":=": // a function, a named argument
 		return false
-	case i+1 < len(p.tokens) && (p.tokens[i+1].kind == literal || p.tokens[i+1].kind == dollar): // date '2026-01-01'
+	case i+1 < len(p.tokens) && (p.tokens[i+1].kind == sqltext.Literal || p.tokens[i+1].kind == sqltext.Dollar): // date '2026-01-01'
 		return false
-	case p.tokens[i].kind == quoted:
+	case p.tokens[i].kind == sqltext.Quoted:
 		return !p.endsOperand(i - 1)
 	case reserved[foldASCII(p.tokens[i].text)]:
 		return false
@@ -145,10 +147,10 @@ func (p *resourceParser) endsOperand(i int) bool {
 		return false
 	}
 	switch t := p.tokens[i]; t.kind {
-	case word:
+	case sqltext.Word:
 		name := foldASCII(t.text)
 		return operands[name] || !reserved[name] && !p.isInfix(i)
-	case symbol:
+	case sqltext.Symbol:
 		return t.text == ")" && i != p.operator || t.text == "]"
 	default:
 		return true
@@ -212,7 +214,7 @@ func (p *resourceParser) at(i int) string {
 }
 
 func (p *resourceParser) is(i int, keyword string) bool {
-	return i >= 0 && i < len(p.tokens) && p.tokens[i].kind == word && strings.EqualFold(p.tokens[i].text, keyword)
+	return i >= 0 && i < len(p.tokens) && p.tokens[i].kind == sqltext.Word && strings.EqualFold(p.tokens[i].text, keyword)
 }
 
 func (p *resourceParser) isRow(i int, name string) bool {

@@ -3,10 +3,12 @@ package migrations_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/migrations"
@@ -42,6 +44,37 @@ func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
 	}
 }
 
+// With the nonce of the fence in force anyone could enter in its holder's place.
+func TestTheNonceOfTheFenceInForceIsItsHoldersOwn(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	db.exec(t, "SELECT fencing.raise('r', 7, 'secret', 'A')")
+	db.exec(t, "SET ROLE "+newRole(t, db))
+	raise := func(token, nonce string) string {
+		return db.query(t, "SELECT concat_ws(' ', token, nonce, holder) FROM fencing.raise('r', "+token+", '"+nonce+"', 'B')")
+	}
+	require.Equal(t, "7  A", raise("1", "n"))
+	require.Equal(t, "7  A", raise("7", "n"))
+	require.Equal(t, "7 secret A", raise("7", "secret"), "a repeated raise")
+	require.NotContains(t, db.refused(t, "UF001", "SELECT fencing.enter('r', 7, 'n')").Detail, "secret")
+	require.Equal(t, "8 n B", raise("8", "n"))
+
+	// The later fence comes while the raise waits for the gate.
+	db.exec(t, "RESET ROLE; BEGIN; SELECT fencing.raise('r', 10, 'secret', 'A')")
+	waiting := connect(t, db.url)
+	answer := make(chan string, 1)
+	go func() {
+		var got string
+		err := waiting.QueryRow(context.Background(), "SELECT concat_ws(' ', token, nonce, holder) FROM fencing.raise('r', 9, 'n', 'B')").Scan(&got)
+		answer <- fmt.Sprint(got, err)
+	}()
+	require.Eventually(t, func() bool {
+		return db.query(t, "SELECT count(*)::text FROM pg_locks JOIN pg_database d ON d.oid = database WHERE datname = current_database() AND NOT granted") == "1"
+	}, 20*time.Second, 2*time.Millisecond)
+	db.exec(t, "COMMIT")
+	require.Equal(t, "10  A<nil>", <-answer)
+}
+
 func TestDefaultPrivilegesDoNotOpenTheTables(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -53,6 +86,31 @@ func TestDefaultPrivilegesDoNotOpenTheTables(t *testing.T) {
 		db.refused(t, "42501", "DELETE FROM fencing."+table)
 		db.refused(t, "42501", "SELECT FROM fencing."+table)
 	}
+}
+
+func TestARoleThatMayNotMigrateIsToldWhoMay(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	role := newRole(t, db)
+	schema := migrations.WithSchema("Other")
+	db.exec(t, "SET ROLE "+role)
+	err := migrations.Up(t.Context(), db)
+	require.ErrorContains(t, err, `; run "fencectl migrate up" as the owner of the database`)
+	require.ErrorContains(t, migrations.Up(t.Context(), db, schema), `; run "fencectl migrate up --schema Other" as the owner of the database`)
+
+	config := db.Config().Copy()
+	config.RuntimeParams["role"] = role
+	pool := stdlib.OpenDB(*config)
+	defer func() { require.NoError(t, pool.Close()) }()
+	upDB := func() error { return migrations.UpDB(t.Context(), pool, "postgres") }
+	require.ErrorContains(t, upDB(), `; run "fencectl migrate up" as the owner of the database`)
+
+	db.exec(t, "RESET ROLE")
+	require.NoError(t, migrations.Up(t.Context(), db))
+	db.exec(t, "SET ROLE "+role)
+	require.NoError(t, migrations.Up(t.Context(), db), "there is nothing left to do")
+	require.NoError(t, upDB())
+	require.ErrorContains(t, migrations.Down(t.Context(), db), `; run "fencectl migrate down" as the owner of the database`)
 }
 
 // A row that is missing is NULL, and NULL is not distinct from NULL.

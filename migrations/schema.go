@@ -1,8 +1,9 @@
 package migrations
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 const defaultSchema = "fencing"
@@ -22,14 +23,14 @@ func inSchema(sql, schema string) (string, error) {
 	for i, t := range tokens {
 		text := t.text
 		switch t.kind {
-		case space, comment:
+		case sqltext.Space, sqltext.Comment:
 			b.WriteString(text)
 			continue
-		case word:
+		case sqltext.Word:
 			if text == defaultSchema && (before == "SCHEMA" || i+1 < len(tokens) && tokens[i+1].text == ".") {
 				text = quoteIdent(schema)
 			}
-		case dollar:
+		case sqltext.Dollar:
 			tag, body := dollarBody(text)
 			if body, err = inSchema(body, schema); err != nil {
 				return "", err
@@ -40,17 +41,4 @@ func inSchema(sql, schema string) (string, error) {
 		before = t.text
 	}
 	return b.String(), nil
-}
-
-var plainArgument = regexp.MustCompile(`^[\w.]+$`)
-
-// fencectl returns a command line for the schema.
-func fencectl(command, schema string) string {
-	switch {
-	case schema == defaultSchema:
-		return "fencectl " + command
-	case plainArgument.MatchString(schema):
-		return "fencectl " + command + " --schema " + schema
-	}
-	return "fencectl " + command + " --schema '" + strings.ReplaceAll(schema, "'", `'\''`) + "'"
 }

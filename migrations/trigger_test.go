@@ -35,9 +35,12 @@ func TestS38_AWriteOutsideOfItsFenceIsRefused(t *testing.T) {
 		"DO 'BEGIN UPDATE inventory SET stock = 3 WHERE sku = ''a''; END'", "TRUNCATE inventory", "UPDATE inventory SET stock = stock",
 	}
 	for _, sql := range writes {
-		err := db.refused(t, "UF004", sql)
-		require.Contains(t, err.Message, " of public.inventory outside a transaction that has entered its fence")
-		require.Contains(t, db.refused(t, "UF004", db.holding(t, sql, "inventory:other")).Message, "outside", sql)
+		want := " of public.inventory refused: the transaction has not entered the fence that the row needs ('inventory:' || sku); write through a guard"
+		if sql == "TRUNCATE inventory" {
+			want = "fencing: TRUNCATE of public.inventory: always refused where rows have their own fences; use DELETE"
+		}
+		require.Contains(t, db.refused(t, "UF004", sql).Message, want)
+		require.Contains(t, db.refused(t, "UF004", db.holding(t, sql, "inventory:other")).Message, want)
 	}
 	require.Equal(t, "3", db.query(t, "SELECT sum(stock)::text FROM inventory"))
 	for _, sql := range []string{
@@ -55,10 +58,14 @@ func TestS38_PsqlIsRefusedUntilItEntersTheFence(t *testing.T) {
 	update := "UPDATE inventory SET stock = stock + 10 WHERE sku = 'a';\n"
 	out, err := db.psql(t, update)
 	require.NoError(t, err, out)
-	require.Contains(t, out, "ERROR:  UF004: fencing: UPDATE of public.inventory outside a transaction that has entered its fence")
+	require.Contains(t, out, "ERROR:  UF004: fencing: UPDATE of public.inventory refused: the transaction has not entered the fence that the row needs ('inventory:' || sku)")
+	require.Contains(t, out, "HINT:  By hand: call issue(resource, nonce) of the fence schema, and enter(resource, token, nonce) first in the transaction.")
 
 	script := func(resource string) string {
-		return "SELECT fencing.raise('" + resource + "', 1, 'n');\nBEGIN;\nSELECT fencing.enter('" + resource + "', 1, 'n');\n" + update + "COMMIT;\n"
+		return `SELECT token, nonce FROM fencing.issue('` + resource + `', gen_random_uuid()::text) \gset
+			BEGIN;
+			SELECT fencing.enter('` + resource + `', :token, :'nonce');
+			` + update + "COMMIT;\n"
 	}
 	out, err = db.psql(t, script("inventory:b"))
 	require.NoError(t, err, out)
@@ -87,7 +94,7 @@ func TestWithoutAResourceAnyFenceWillDo(t *testing.T) {
 	for _, sql := range []string{
 		"INSERT INTO inventory VALUES ('d', 1)", "UPDATE inventory SET stock = 2", "DELETE FROM inventory WHERE sku = 'a'", "TRUNCATE inventory",
 	} {
-		db.refused(t, "UF004", sql)
+		require.Contains(t, db.refused(t, "UF004", sql).Message, " of public.inventory refused: the transaction has not entered a fence for it; write through a guard")
 		db.exec(t, db.holding(t, sql, "anything"))
 	}
 }

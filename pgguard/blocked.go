@@ -37,7 +37,10 @@ func (e *BlockedError) Error() string {
 	if e.PID == 0 {
 		b.WriteString("a transaction that is no longer there")
 	} else {
-		fmt.Fprintf(&b, "backend %d of application %q", e.PID, e.Application)
+		fmt.Fprintf(&b, "backend %d", e.PID)
+		if e.Application != "" {
+			fmt.Fprintf(&b, " of application %q", e.Application)
+		}
 		if e.State != "" {
 			fmt.Fprintf(&b, ", %s", e.State)
 		}

@@ -107,8 +107,9 @@ func crashable(t *testing.T) (*database, *localserver.Postgres) {
 	return db, server
 }
 
-func crash(t *testing.T, server *localserver.Postgres) {
+func (db *database) crash(t *testing.T, server *localserver.Postgres) {
 	t.Helper()
+	defer db.pool.Reset() // its connections are dead, and it would lend one out unseen
 	if err := server.Kill(); err != nil {
 		t.Error(err)
 	}
@@ -127,7 +128,7 @@ func TestS23_CommitAcrossACrashOfTheServer(t *testing.T) {
 	// Committed, then the server crashes: nobody can vouch that the transaction of
 	// this id is ours.
 	err := g.InTx(ctx, func(tx pgx.Tx) error {
-		p.failOn(commitMessage, loseReply, func() { crash(t, server) })
+		p.failOn(commitMessage, loseReply, func() { db.crash(t, server) })
 		return inserts(ctx, "committed")(tx)
 	})
 	require.ErrorIs(t, err, guard.ErrCommitUnknown)
@@ -136,7 +137,7 @@ func TestS23_CommitAcrossACrashOfTheServer(t *testing.T) {
 
 	// The server crashes before it gets the COMMIT.
 	err = g.InTx(ctx, func(tx pgx.Tx) error {
-		p.failOn(commitMessage, loseRequest, func() { crash(t, server) })
+		p.failOn(commitMessage, loseRequest, func() { db.crash(t, server) })
 		return inserts(ctx, "lost")(tx)
 	})
 	require.ErrorContains(t, err, "the transaction was rolled back, nothing was written")
@@ -151,7 +152,7 @@ func TestS23_CommitAcrossACrashOfTheServer(t *testing.T) {
 			return err
 		}
 		p.failOn(commitMessage, loseRequest, func() {
-			crash(t, server)
+			db.crash(t, server)
 			conn, err := pgx.Connect(context.Background(), db.url)
 			if err != nil {
 				t.Error(err)

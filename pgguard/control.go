@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // errControl: a statement would end the transaction that carries the fence, and
@@ -79,16 +81,16 @@ func scanSQL(sql string, visit func(words [3]string) bool) {
 	var words [3]string
 	n := 0 // tokens of this statement
 	for len(sql) > 0 {
-		size, kind := lex(sql)
+		kind, size, _ := sqltext.Next(sqltext.Postgres, sql)
 		switch {
-		case kind == blank:
-		case kind == semicolon:
+		case kind.IsBlank():
+		case kind == sqltext.Semicolon:
 			if n > 0 && !visit(words) {
 				return
 			}
 			words, n = [3]string{}, 0
 		default:
-			if kind == word && n < len(words) && (n == 0 || words[n-1] != "") {
+			if kind == sqltext.Word && n < len(words) && (n == 0 || words[n-1] != "") {
 				words[n] = sql[:size]
 			}
 			n++

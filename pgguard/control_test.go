@@ -16,7 +16,7 @@ import (
 var fragments = []string{
 	"commit", "COMMIT", "rollback", "end", "abort", "rollback to s", "rollback to savepoint s", "rollback work", "savepoint s", "release s", "commit and chain",
 	"select 1", "select 2", "select '", "select E'", "select \"", "'", "''", "\"", "\\'", "\\", "e'x'", "E'x\\'y'", "U&'x'", "select $$", "$$", "$a$", "$b$", "$1", "a$$", "x$a$y",
-	"--", "-- commit\n", "\n", "/*", "*/", "/* /* */", "as x", "as \"a;b\"", ";", "; ", ";;", " ", "\t", "\r", "(", ")", ",", "1e1", "+", "-", "/", "*", "é", "_",
+	"--", "-- commit\n", "\n", "/*", "*/", "/* /* */", "as x", "as \"a;b\"", ";", "; ", ";;", " ", "\t", "\r", "(", ")", ",", "1", "1e", "1a", "1e1", "+", "-", "/", "*", "é", "_",
 }
 
 // Whatever ends the transaction in the server is refused here. The server reads
@@ -105,6 +105,8 @@ func TestLexicalChecks(t *testing.T) {
 		"select \"a\"\"\";commit":               {false, false},
 		"select e'\\\\';commit":                 {false, false},
 		"select 1e1;commit":                     {false, false},
+		"select 1e--'\n;commit;--'":             {false, false}, // a comment, and no exponent
+		"select 1a$$;commit;--$$":               {false, false}, // up to Postgres 14 a$$ is a name
 		"select é$$;commit;--$$":                {false, false}, // é$$ is a name
 		"create function f() as $$a;commit;$$;": {true, true},
 	} {

@@ -21,6 +21,9 @@ const (
 	codeUnguarded = "UF004"
 )
 
+// codeIdle is idle_in_transaction_session_timeout.
+const codeIdle = "25P03"
+
 // Retryable reports whether err may go away when the whole transaction is run
 // again: a serialization failure (40001) or a deadlock (40P01).
 //
@@ -79,9 +82,25 @@ func translate(err error, held []guard.Fence) error {
 		}
 		return &refusal{&guard.NotRaisedError{Held: mine, Current: current}, err}
 	case codeNoFence, codeUnguarded:
-		return &refusal{fmt.Errorf("pgguard: %s: %w for that row; entered were %s", strings.TrimPrefix(pgErr.Message, "fencing: "), guard.ErrNoFence, names(held)), err}
+		return &refusal{unguarded(pgErr, held), err}
 	}
 	return err
+}
+
+// unguarded explains a write that the trigger of a protected table refused.
+func unguarded(pgErr *pgconn.PgError, held []guard.Fence) error {
+	var d struct{ Operation, Table, Resource string }
+	_ = json.Unmarshal([]byte(pgErr.Detail), &d) // as in translate
+	switch {
+	case d.Operation == "":
+		return fmt.Errorf("pgguard: %s: %w for that row; entered were %s", strings.TrimPrefix(pgErr.Message, "fencing: "), guard.ErrNoFence, names(held))
+	case d.Operation == "TRUNCATE" && d.Resource != "":
+		return fmt.Errorf("pgguard: TRUNCATE of %s: always refused where rows have their own fences, %w is enough; use DELETE", d.Table, guard.ErrNoFence)
+	case d.Resource == "":
+		return fmt.Errorf("pgguard: %s of %s refused: %w for that row; entered were %s", d.Operation, d.Table, guard.ErrNoFence, names(held))
+	}
+	return fmt.Errorf("pgguard: %s of %s refused: %w for that row; entered were %s, the row needs %s",
+		d.Operation, d.Table, guard.ErrNoFence, names(held), d.Resource)
 }
 
 func heldOf(held []guard.Fence, resource string) guard.Fence {
@@ -120,6 +139,16 @@ func (g *Guard) refused(err error, held []guard.Fence) error {
 		g.observer.Observe(e)
 	}
 	return translated
+}
+
+// sleptIn reports whether the server has ended a transaction because it sat idle,
+// and explains that.
+func (g *Guard) sleptIn(err error) (error, bool) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != codeIdle {
+		return err, false
+	}
+	return fmt.Errorf("it sat idle for longer than it may (%v, or less if the session says so) and was ended by the server; keep slow work out of it, or see WithIdleTimeout: %w",
+		time.Duration(g.idleTimeout)*time.Millisecond, err), true
 }
 
 func isRefusal(err error) bool {

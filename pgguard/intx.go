@@ -16,8 +16,8 @@ import (
 //   - what Commit returns, see [Guard.BeginTx].
 //
 // BEGIN and entering take one round trip. If fn panics the transaction is rolled
-// back and the panic goes on. fn must not commit the transaction itself, and must
-// not keep it.
+// back and the panic goes on. fn must not end the transaction itself, which the
+// error says where it did and returned nil, and must not keep it.
 //
 // InTx does not retry. Where [Retryable] says that the error may go away, call
 // InTx again: fn runs anew, and so does the check of the fence. Never retry
@@ -46,8 +46,11 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		}
 	}()
 	if err := fn(t); err != nil {
-		return t.translate(err)
+		return t.guard.refused(err, t.held) // not every error of fn is of this transaction
 	}
 	done = true
+	if t.ending != nil {
+		return t.ending
+	}
 	return t.Commit(ctx)
 }

@@ -116,3 +116,21 @@ func TestOnceTakesNoRoundTripOfItsOwn(t *testing.T) {
 	require.NoError(t, g.Once(ctx, "x", nothing))
 	require.Equal(t, 2, trips.reset(), "begin and commit")
 }
+
+// The first attempt of a write has timed out at the client, but arrives after the
+// second one.
+func TestS24_LateFirstAttemptOfOneTokenIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 33, "A")
+	db.must("insert into item values ('x', 100)")
+	sell := func() error {
+		return db.guard.Once(ctx, "order-1", func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "update item set stock = stock - 1")
+			return err
+		})
+	}
+	require.NoError(t, sell())
+	require.NoError(t, sell())
+	require.Equal(t, 99, db.stock("x"))
+}

@@ -163,6 +163,12 @@ func TestRaiseWhoseContextEndsSaysWhetherItWasBlocked(t *testing.T) {
 	require.NotErrorIs(t, err, guard.ErrBlocked)
 }
 
+func TestBlockedRaiseByAnApplicationWithoutAName(t *testing.T) {
+	t.Parallel()
+	err := &pgguard.BlockedError{Resource: "r", Waited: time.Second, PID: 7, State: "idle in transaction"}
+	require.ErrorContains(t, err, `pgguard: raise "r": blocked for 1s by backend 7, idle in transaction; `)
+}
+
 // The search for the backend in the way must not wait for the connection of the
 // raise itself.
 func TestBlockedRaiseOfAPoolWithOneConnection(t *testing.T) {
@@ -184,10 +190,10 @@ func TestRaiseThatTheStatementTimeoutEndsWasBlocked(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	ctx, _ := db.raised("r", 33, "A")
-	tx, err := db.guard.Begin(ctx)
+	tx, err := newGuard(t, db.pool, pgguard.WithLockTimeout(2*time.Minute)).Begin(ctx) // it may sit idle for 1m
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "500ms" }))
+	g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "2s" }))
 	err = g.Raise(t.Context(), fence("r", 34, "B"))
 	require.ErrorIs(t, err, guard.ErrBlocked)
 	require.ErrorContains(t, err, "the fence was not raised")

@@ -32,7 +32,9 @@ type RowUpdate struct {
 // The rule stops a late writer once a later holder has written this row. It does
 // not see the time between the later holder's read and its write, an insert, or a
 // delete and re-insert: [guard.AdmitRow]. Inside a fenced transaction all that is
-// taken care of, and the stamp only tells who wrote the row last.
+// taken care of, and the stamp only tells under which token the rule last wrote the
+// row. Other writes, fenced or not, leave the stamp as it is: a row that is guarded
+// by the rule must be written through it alone.
 //
 // It returns
 //

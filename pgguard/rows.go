@@ -1,6 +1,9 @@
 package pgguard
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -15,6 +18,9 @@ type translator struct {
 }
 
 func (t translator) translate(err error) error {
+	if why, slept := t.guard.sleptIn(err); slept && !errors.Is(err, errRolledBack) {
+		return fmt.Errorf("pgguard: %w: %w", errRolledBack, why)
+	}
 	return t.guard.refused(err, t.held)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // An Expression is a piece of SQL with its arguments; see [Expr].
@@ -41,7 +42,7 @@ func (q *query) expression(e Expression) (string, error) {
 	var b strings.Builder
 	left := e.args
 	for sql := e.sql; len(sql) > 0; {
-		size, _ := lex(sql) // a question mark in a literal is not one token
+		_, size, _ := sqltext.Next(sqltext.Postgres, sql) // a question mark in a literal is not one token
 		switch {
 		case strings.HasPrefix(sql, "??"):
 			b.WriteByte('?')

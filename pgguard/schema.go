@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -69,17 +67,3 @@ func (t *texts) notEntered(sql string, err error) error {
 	}
 	return t.missing(err)
 }
-
-// migrateUp returns the command that installs or upgrades a schema.
-func migrateUp(schema string) string {
-	const command = "fencectl migrate up"
-	switch {
-	case schema == defaultSchema:
-		return command
-	case plainName.MatchString(schema):
-		return command + " --schema " + schema
-	}
-	return command + " --schema '" + strings.ReplaceAll(schema, "'", `'\''`) + "'"
-}
-
-var plainName = regexp.MustCompile(`^[\w.]+$`)

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/go-fencing/fencing/internal/hint"
 )
 
 // texts are what a guard says to and about its schema, built once: pgx finds a prepared statement
@@ -28,7 +30,7 @@ func textsFor(schema string) texts {
 	// What a commit whose reply is lost needs to know afterwards; see commit.go.
 	const receipt = ", pg_current_xact_id(), transaction_timestamp(), pg_postmaster_start_time()"
 	return texts{
-		migrate:  migrateUp(schema),
+		migrate:  hint.Fencectl("migrate up", schema),
 		check:    in("select {}.version(), {}.protocol()"),
 		raise:    in("select token, nonce, holder, raised_at from {}.raise($1, $2, $3, $4, $5)"),
 		issue:    in("select token, nonce, holder, raised_at from {}.issue($1, $2, $3, $4)"),

@@ -20,7 +20,14 @@ type tx struct {
 	statements
 	receipt receipt
 	closed  bool
+	ending  error // of a function that was not to end it
 }
+
+// What InTx returns where the function has ended the transaction and returned nil.
+var (
+	errCommitted = fmt.Errorf("pgguard: the function ended the transaction itself (Commit succeeded: it is written); return nil instead of calling Commit: %w", pgx.ErrTxClosed)
+	errUndone    = fmt.Errorf("pgguard: the function ended the transaction itself (Rollback: nothing was written); return an error instead of calling Rollback: %w", pgx.ErrTxClosed)
+)
 
 // newTx wraps inner, whose fences were entered or will have been by the time that
 // it is used.
@@ -35,6 +42,15 @@ func (t *tx) Commit(ctx context.Context) error {
 	if t.closed {
 		return t.Rollback(ctx) // it is pgx.ErrTxClosed, and gives back what BEGIN left behind if that failed
 	}
+	err := t.commit(ctx)
+	t.ending = errCommitted
+	if err != nil {
+		t.ending = fmt.Errorf("pgguard: the function ended the transaction itself (Commit failed); return its error: %w", err)
+	}
+	return err
+}
+
+func (t *tx) commit(ctx context.Context) error {
 	if t.ended() {
 		t.abandon(ctx)
 		return fmt.Errorf("pgguard: commit: %w", errEnded)
@@ -57,12 +73,16 @@ func (t *tx) Commit(ctx context.Context) error {
 	case answered(err) || errors.Is(err, pgx.ErrTxCommitRollback):
 		return t.translate(err)
 	default:
+		err, _ = t.guard.sleptIn(err)
 		return t.guard.settle(ctx, t.receipt, err)
 	}
 }
 
 // Rollback rolls the transaction back.
 func (t *tx) Rollback(ctx context.Context) error {
+	if !t.closed {
+		t.ending = errUndone
+	}
 	t.closed = true
 	return t.Tx.Rollback(ctx)
 }

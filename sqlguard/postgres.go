@@ -52,16 +52,17 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 	}
 	blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
 	state := sqlState(err)
-	if detail := serverDetail(err); state == "55P03" && detail != "" { // without a detail: some other lock
+	switch detail := serverDetail(err); {
+	case state == "55P03" && detail != "":
 		blocked.describe(detail)
 		return guard.Record{}, blocked
-	}
-	if canceled := state == "57014"; !canceled && (state != "" || ctx.Err() == nil) {
+	case state == "55P03", state == "57014": // perhaps of another lock; the session's statement_timeout
+	case state != "" || ctx.Err() == nil:
 		return guard.Record{}, err
 	}
-	// The context, or the session's statement_timeout, has ended first, so the
-	// server has not said why it took so long. Whoever holds the gate now is the
-	// reason, if anyone does.
+	// The server has not said why it took so long, because something else ended
+	// first, such as the context. Whoever holds the gate now is the reason, if
+	// anyone does.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
 	defer cancel()
 	var d string

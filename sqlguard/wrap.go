@@ -48,13 +48,12 @@ func Wrap(c driver.Connector, d Dialect, opts ...Option) driver.Connector {
 	if err == nil && c == nil {
 		err = errors.New("sqlguard: the connector is nil")
 	}
-	return &connector{inner: c, dialect: d, engine: e, settings: s, err: err}
+	return &connector{inner: c, engine: e, settings: s, err: err}
 }
 
 type connector struct {
-	inner   driver.Connector
-	dialect Dialect
-	engine  engine
+	inner  driver.Connector
+	engine engine
 	settings
 	err error
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/hint"
 	"github.com/go-fencing/fencing/sequencer"
 )
 
@@ -135,7 +136,7 @@ func (s *Sequencer) explain(err error) error {
 	case "22003": // numeric_value_out_of_range
 		return fmt.Errorf("%w; an operator must rebase the resource: %w", sequencer.ErrExhausted, err)
 	case "3F000", "42883", "42P01": // no such schema, function, table
-		return fmt.Errorf("schema %q has no sequencer in this database; run \"fencectl migrate up\": %w", s.schema, err)
+		return fmt.Errorf("schema %q has no sequencer in this database; run \"%s\": %w", s.schema, hint.Fencectl("migrate up", s.schema), err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("this role may not use schema %q; grant it USAGE on the schema and EXECUTE on its functions: %w", s.schema, err)
 	case "25006": // read_only_sql_transaction

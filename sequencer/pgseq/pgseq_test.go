@@ -169,6 +169,9 @@ func TestAMissingSchemaNamesTheCommand(t *testing.T) {
 	_, err := none.Next(t.Context(), resource, 0)
 	require.ErrorContains(t, err, `run "fencectl migrate up"`)
 
+	_, err = open(t, connect(t, servertest.Postgres(t)), pgseq.WithSchema("Other")).Next(t.Context(), resource, 0)
+	require.ErrorContains(t, err, `run "fencectl migrate up --schema Other"`)
+
 	old := open(t, connect(t, database(t, migrations.To(1))))
 	_, err = old.Next(t.Context(), resource, 0)
 	require.ErrorContains(t, err, `run "fencectl migrate up"`)
