@@ -1,0 +1,2 @@
+// Package redlock TODO.
+package redlock

@@ -1,0 +1,144 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxSilent is how many calls are left behind on a node that has stopped answering
+// before further ones are not even sent: each keeps a goroutine and a connection
+// until its client gives up.
+const maxSilent = 64
+
+var errSilent = errors.New("it answers none of the calls that it already has")
+
+// A node is one of the independent servers.
+type node struct {
+	rdb      redis.UniversalClient
+	index    int
+	calls    atomic.Int64 // under way
+	answered atomic.Int64 // when it last did, in nanoseconds since 1970
+}
+
+// An answer is what one node says to one call.
+type answer struct {
+	node  int
+	reply []string
+	err   error
+}
+
+// word is the first word of the reply, which says what it is.
+func (a answer) word() string {
+	if a.err != nil || len(a.reply) == 0 {
+		return ""
+	}
+	return a.reply[0]
+}
+
+// part is a later one, "" if the node left it out.
+func (a answer) part(i int) string {
+	if i >= len(a.reply) {
+		return ""
+	}
+	return a.reply[i]
+}
+
+func (n *node) run(ctx context.Context, limit time.Duration, script *redis.Script, keys []string, args []any) answer {
+	if n.calls.Add(1) > maxSilent && time.Since(time.Unix(0, n.answered.Load())) > 2*limit {
+		n.calls.Add(-1)
+		return answer{node: n.index, err: errSilent}
+	}
+	defer n.calls.Add(-1)
+	reply, err := script.Run(ctx, n.rdb, keys, args...).StringSlice()
+	if err != nil {
+		return answer{node: n.index, err: explain(err)}
+	}
+	n.answered.Store(time.Now().UnixNano())
+	return answer{node: n.index, reply: reply}
+}
+
+// explain adds to an error of a server what its reader can do about it. Before
+// Redis 7 the error of a command in a script does not begin with its code.
+func explain(err error) error {
+	says := func(text string) bool { return strings.Contains(err.Error(), text) }
+	switch {
+	case says("WRONGTYPE"):
+		return fmt.Errorf("a key has something of another kind; nothing was changed, choose another prefix: %w", err)
+	case says("READONLY"):
+		return fmt.Errorf("the server is a read-only replica; a node is a master of its own: %w", err)
+	case says("info") && says("permissions"), says("can't run this command") && says("info"):
+		return fmt.Errorf("INFO, which tells of a restart, is not permitted; permit it, or see WithRestartDelay: %w", err)
+	}
+	return err
+}
+
+// A poll is one call to several nodes, in parallel.
+type poll struct {
+	answers chan answer
+	silent  map[int]bool // nodes that have not answered
+	over    <-chan struct{}
+	limit   time.Duration
+}
+
+// ask calls the nodes. They go on by themselves when the caller has heard enough,
+// and after the end of ctx too: what was sent may arrive, and a call that is broken
+// off costs its connection. The limit ends them, as far as the client looks at it;
+// else its read timeout does.
+func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, script *redis.Script, keys []string, args ...any) *poll {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	p := &poll{
+		answers: make(chan answer, len(nodes)), silent: make(map[int]bool, len(nodes)),
+		over: ctx.Done(), limit: limit,
+	}
+	var left atomic.Int64
+	left.Store(int64(len(nodes)))
+	answered := func() {
+		if left.Add(-1) == 0 {
+			cancel()
+		}
+	}
+	for _, n := range nodes {
+		p.silent[n.index] = true
+		go func() {
+			p.answers <- n.run(ctx, limit, script, keys, args)
+			answered()
+		}()
+	}
+	return p
+}
+
+// next returns the next answer. ok is false when all nodes have answered or will not
+// any more, or ctx has ended.
+func (p *poll) next(ctx context.Context) (a answer, ok bool) {
+	if len(p.silent) == 0 {
+		return a, false
+	}
+	select {
+	case a = <-p.answers:
+		delete(p.silent, a.node)
+		return a, true
+	default:
+	}
+	select {
+	case a = <-p.answers:
+	case <-p.over:
+		select {
+		case a = <-p.answers: // the last one has ended the poll itself
+		default:
+			return a, false
+		}
+	case <-ctx.Done():
+		return a, false
+	}
+	delete(p.silent, a.node)
+	return a, true
+}
+
+// missing is the error of a node that has not answered in time.
+func (p *poll) missing() error { return fmt.Errorf("no answer within %v", p.limit) }
