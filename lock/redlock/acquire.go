@@ -132,9 +132,10 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 		delete(a.votes, n.index)
 	}
 	k := a.keys
-	a.poll = a.ask(ctx, a.limit, nodes, grantScript,
-		[]string{k.lock, k.fence, k.waiting, k.mark, a.tryMark()},
-		a.r.Nonce, a.r.Holder, milliseconds(a.r.TTL), a.try, milliseconds(a.config.delay(a.r)))
+	a.poll = a.ask(ctx, a.limit, nodes, call{
+		script: grantScript, keys: []string{k.lock, k.fence, k.waiting, k.mark, a.tryMark()},
+		args: []any{a.r.Nonce, a.r.Holder, milliseconds(a.r.TTL), a.try, milliseconds(a.config.delay(a.r))},
+	})
 	for !a.won() && a.tally("held", "waiting") <= len(a.nodes)-a.quorum() {
 		answer, ok := a.poll.next(ctx)
 		if !ok {
@@ -278,7 +279,10 @@ func (a *attempt) propose(ctx context.Context, token guard.Token, above bool) (a
 	if above {
 		teaches = "1"
 	}
-	p := a.ask(ctx, a.limit, a.nodes, a.promise, []string{a.keys.lock, a.keys.fence}, a.r.Nonce, token.String(), teaches)
+	p := a.ask(ctx, a.limit, a.nodes, call{
+		script: a.promise, keys: []string{a.keys.lock, a.keys.fence},
+		args: []any{a.r.Nonce, token.String(), teaches},
+	})
 	yes, lost := 0, 0
 	var failure error
 	for yes < a.quorum() {
@@ -323,7 +327,9 @@ func (a *attempt) retract(ctx context.Context) {
 		}
 	}
 	if len(nodes) > 0 {
-		a.ask(ctx, a.limit, nodes, retractScript, []string{a.keys.lock, a.tryMark()},
-			a.r.Nonce, a.try, milliseconds(markLife))
+		a.ask(ctx, a.limit, nodes, call{
+			script: retractScript, keys: []string{a.keys.lock, a.tryMark()},
+			args: []any{a.r.Nonce, a.try, milliseconds(markLife)}, insist: a.r.TTL,
+		})
 	}
 }

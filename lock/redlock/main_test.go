@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -76,17 +75,26 @@ func take(t testing.TB, b *redlock.Backend, r lock.Request) guard.Token {
 }
 
 // establish waits until the nodes are no longer new.
-func establish(t testing.TB, b *redlock.Backend) {
+func (c *cluster) establish(t testing.TB) {
 	t.Helper()
-	r := request()
-	r.Resource = "established"
+	b := c.backend(t, redlock.WithRestartDelay(10*time.Millisecond), patient())
 	require.Eventually(t, func() bool {
-		_, err := b.Acquire(t.Context(), r)
-		if err != nil && !errors.Is(err, lock.ErrHeld) {
-			t.Log(err)
+		r := request()
+		r.Resource = "established:" + r.Nonce
+		if _, err := b.Acquire(t.Context(), r); err != nil {
+			return false
 		}
-		return err == nil && b.Release(t.Context(), r) == nil
-	}, 30*time.Second, 10*time.Millisecond, "the nodes stay new")
+		return c.established(t, b) && b.Release(t.Context(), r) == nil
+	}, 60*time.Second, 10*time.Millisecond, "the nodes stay new")
+}
+
+func (c *cluster) established(t testing.TB, b *redlock.Backend) bool {
+	for _, rdb := range c.clients {
+		if rdb.HGet(t.Context(), b.FenceKey(), "run").Val() == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // eventually takes the lock when it becomes free.

@@ -3,7 +3,11 @@
 -- another run_id after each start, and FLUSHALL takes the hash along.
 
 local function run_id()
-  return string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+  local info = redis.pcall('INFO', 'server')
+  if type(info) == 'table' then
+    error('INFO, which tells of a restart, is refused: ' .. info.err)
+  end
+  return string.match(info, 'run_id:(%w+)')
 end
 
 -- memory returns the counter and how far it is to be trusted:

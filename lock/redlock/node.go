@@ -24,6 +24,15 @@ type node struct {
 	index    int
 	calls    atomic.Int64 // under way
 	answered atomic.Int64 // when it last did, in nanoseconds since 1970
+	debts    debts
+}
+
+// A call is one script.
+type call struct {
+	script *redis.Script
+	keys   []string
+	args   []any
+	insist time.Duration // for how long it is repeated to a node that does not answer
 }
 
 // An answer is what one node says to one call.
@@ -49,13 +58,13 @@ func (a answer) part(i int) string {
 	return a.reply[i]
 }
 
-func (n *node) run(ctx context.Context, limit time.Duration, script *redis.Script, keys []string, args []any) answer {
+func (n *node) run(ctx context.Context, limit time.Duration, c call) answer {
 	if n.calls.Add(1) > maxSilent && time.Since(time.Unix(0, n.answered.Load())) > 2*limit {
 		n.calls.Add(-1)
 		return answer{node: n.index, err: errSilent}
 	}
 	defer n.calls.Add(-1)
-	reply, err := script.Run(ctx, n.rdb, keys, args...).StringSlice()
+	reply, err := c.script.Run(ctx, n.rdb, c.keys, c.args...).StringSlice()
 	if err != nil {
 		return answer{node: n.index, err: explain(err)}
 	}
@@ -72,8 +81,8 @@ func explain(err error) error {
 		return fmt.Errorf("a key has something of another kind; nothing was changed, choose another prefix: %w", err)
 	case says("READONLY"):
 		return fmt.Errorf("the server is a read-only replica; a node is a master of its own: %w", err)
-	case says("info") && says("permissions"), says("can't run this command") && says("info"):
-		return fmt.Errorf("INFO, which tells of a restart, is not permitted; permit it, or see WithRestartDelay: %w", err)
+	case says("INFO, which tells of a restart"):
+		return fmt.Errorf("allow it, or see WithRestartDelay: %w", err)
 	}
 	return err
 }
@@ -90,7 +99,7 @@ type poll struct {
 // and after the end of ctx too: what was sent may arrive, and a call that is broken
 // off costs its connection. The limit ends them, as far as the client looks at it;
 // else its read timeout does.
-func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, script *redis.Script, keys []string, args ...any) *poll {
+func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, c call) *poll {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	p := &poll{
 		answers: make(chan answer, len(nodes)), silent: make(map[int]bool, len(nodes)),
@@ -106,7 +115,11 @@ func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, s
 	for _, n := range nodes {
 		p.silent[n.index] = true
 		go func() {
-			p.answers <- n.run(ctx, limit, script, keys, args)
+			a := n.run(ctx, limit, c)
+			if a.err != nil && c.insist > 0 {
+				n.owe(debt{c.script, c.keys, c.args, time.Now().Add(c.insist)})
+			}
+			p.answers <- a
 			answered()
 		}()
 	}

@@ -102,7 +102,8 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 		return fmt.Errorf("redlock: renew %q: %w", r.Resource, err)
 	}
 	keys := b.config.keys(r)
-	p := b.ask(ctx, b.config.limit(r), b.nodes, renewScript, []string{keys.lock}, r.Nonce, milliseconds(r.TTL))
+	p := b.ask(ctx, b.config.limit(r), b.nodes,
+		call{script: renewScript, keys: []string{keys.lock}, args: []any{r.Nonce, milliseconds(r.TTL)}})
 	votes, err := b.count(ctx, "renew", r, p)
 	if err == nil {
 		go b.restore(context.WithoutCancel(ctx), r, p, votes)
@@ -133,8 +134,10 @@ func (b *Backend) restore(ctx context.Context, r lock.Request, p *poll, votes []
 		return
 	}
 	keys := b.config.keys(r)
-	b.ask(ctx, b.config.limit(r), without, restoreScript, []string{keys.lock, keys.fence, keys.mark},
-		r.Nonce, r.Holder, milliseconds(r.TTL), token.String())
+	b.ask(ctx, b.config.limit(r), without, call{
+		script: restoreScript, keys: []string{keys.lock, keys.fence, keys.mark},
+		args: []any{r.Nonce, r.Holder, milliseconds(r.TTL), token.String()},
+	})
 }
 
 // Release implements [lock.Backend]. It is sent to every node, and goes on in the
@@ -144,7 +147,10 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		return fmt.Errorf("redlock: release %q: %w", r.Resource, err)
 	}
 	keys := b.config.keys(r)
-	p := b.ask(ctx, b.config.limit(r), b.nodes, releaseScript, []string{keys.lock, keys.mark}, r.Nonce, milliseconds(markLife))
+	p := b.ask(ctx, b.config.limit(r), b.nodes, call{
+		script: releaseScript, keys: []string{keys.lock, keys.mark},
+		args: []any{r.Nonce, milliseconds(markLife)}, insist: r.TTL,
+	})
 	_, err := b.count(ctx, "release", r, p)
 	return err
 }
@@ -199,7 +205,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		return h, err
 	}
 	keys := b.config.keys(lock.Request{Resource: resource})
-	p := b.ask(ctx, b.config.nodeTimeout, b.nodes, inspectScript, []string{keys.lock})
+	p := b.ask(ctx, b.config.nodeTimeout, b.nodes, call{script: inspectScript, keys: []string{keys.lock}})
 	by := make(map[string][]answer) // nonce
 	answered := 0
 	var failure error
