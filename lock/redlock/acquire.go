@@ -18,6 +18,7 @@ const (
 	maxTokens   = 3 // that one acquisition proposes
 	maxContests = 8 // of a split vote, by the contender that goes first
 	contestWait = 2 * time.Millisecond
+	graceWait   = 3 * time.Millisecond // for the rest of a split vote
 )
 
 // errSpent: the undo of an acquisition may overtake it.
@@ -122,7 +123,7 @@ func (a *attempt) canvass(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		nodes = a.without("granted")
+		nodes = slices.DeleteFunc(slices.Clone(a.nodes), func(n *node) bool { return a.votes[n.index].word != "held" })
 	}
 }
 
@@ -136,8 +137,10 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 		script: grantScript, keys: []string{k.lock, k.fence, k.waiting, k.mark, a.tryMark()},
 		args: []any{a.r.Nonce, a.r.Holder, milliseconds(a.r.TTL), a.try, milliseconds(a.config.delay(a.r))},
 	})
+	asked := time.Now()
+	var enough <-chan time.Time
 	for !a.won() && a.tally("held", "waiting") <= len(a.nodes)-a.quorum() {
-		answer, ok := a.poll.next(ctx)
+		answer, ok := a.poll.next(ctx, enough)
 		if !ok {
 			return ctx.Err()
 		}
@@ -146,6 +149,13 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 			return errSpent
 		}
 		a.votes[answer.node] = v
+		// The vote of the majority is split. A node that hangs could decide it, but
+		// until then those who have a part of it would keep everybody out.
+		if granted := a.tally("granted"); enough == nil && granted < a.quorum() && granted+a.tally("held", "waiting") >= a.quorum() {
+			timer := time.NewTimer(graceWait + 2*time.Since(asked))
+			defer timer.Stop()
+			enough = timer.C
+		}
 	}
 	return nil
 }
@@ -158,11 +168,6 @@ func (a *attempt) tally(words ...string) int {
 		}
 	}
 	return n
-}
-
-// without returns the nodes that have not answered with word.
-func (a *attempt) without(word string) []*node {
-	return slices.DeleteFunc(slices.Clone(a.nodes), func(n *node) bool { return a.votes[n.index].word == word })
 }
 
 func (a *attempt) won() bool { return a.tally("granted") >= a.quorum() && a.informed() }
@@ -286,7 +291,7 @@ func (a *attempt) propose(ctx context.Context, token guard.Token, above bool) (a
 	yes, lost := 0, 0
 	var failure error
 	for yes < a.quorum() {
-		answer, ok := p.next(ctx)
+		answer, ok := p.next(ctx, nil)
 		if !ok {
 			break
 		}

@@ -77,7 +77,7 @@ func take(t testing.TB, b *redlock.Backend, r lock.Request) guard.Token {
 // establish waits until the nodes are no longer new.
 func (c *cluster) establish(t testing.TB) {
 	t.Helper()
-	b := c.backend(t, redlock.WithRestartDelay(10*time.Millisecond), patient())
+	b := c.backend(t, redlock.WithRestartDelay(10*time.Millisecond), redlock.WithNodeTimeout(300*time.Millisecond))
 	require.Eventually(t, func() bool {
 		r := request()
 		r.Resource = "established:" + r.Nonce

@@ -127,8 +127,8 @@ func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, c
 }
 
 // next returns the next answer. ok is false when all nodes have answered or will not
-// any more, or ctx has ended.
-func (p *poll) next(ctx context.Context) (a answer, ok bool) {
+// any more, or ctx has ended, or enough receives.
+func (p *poll) next(ctx context.Context, enough <-chan time.Time) (a answer, ok bool) {
 	if len(p.silent) == 0 {
 		return a, false
 	}
@@ -147,6 +147,8 @@ func (p *poll) next(ctx context.Context) (a answer, ok bool) {
 			return a, false
 		}
 	case <-ctx.Done():
+		return a, false
+	case <-enough:
 		return a, false
 	}
 	delete(p.silent, a.node)

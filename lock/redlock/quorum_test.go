@@ -185,6 +185,24 @@ func TestASplitVoteIsHeldAndFreedAtOnce(t *testing.T) {
 	}
 }
 
+// Two of five nodes are a rival's, two are ours, and the fifth hangs: whoever waited
+// for it would keep its two from everybody.
+func TestASplitVoteDoesNotWaitForANodeThatHangs(t *testing.T) {
+	t.Parallel()
+	c := start(t, 5)
+	b := c.backend(t, trusting(), redlock.WithNodeTimeout(time.Minute))
+	for _, i := range []int{0, 1} {
+		require.NoError(t, c.clients[i].HSet(t.Context(), b.LockKey(resource), "nonce", "!", "holder", "rival", "base", "0", "try", "1").Err())
+		require.NoError(t, c.clients[i].PExpire(t.Context(), b.LockKey(resource), time.Hour).Err())
+	}
+	require.NoError(t, c.servers[4].Pause())
+	begun := time.Now()
+	_, err := b.Acquire(t.Context(), hourlong())
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.Less(t, time.Since(begun), 30*time.Second)
+	require.NoError(t, c.servers[4].Resume())
+}
+
 func TestOneOfTheContendersOfASplitVoteWins(t *testing.T) {
 	t.Parallel()
 	c, b, clients := split(t, "~")

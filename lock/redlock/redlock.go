@@ -114,7 +114,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 // restore waits for the rest of the answers to a renewal that succeeded.
 func (b *Backend) restore(ctx context.Context, r lock.Request, p *poll, votes []answer) {
 	for {
-		a, ok := p.next(ctx)
+		a, ok := p.next(ctx, nil)
 		if !ok {
 			break
 		}
@@ -161,7 +161,7 @@ func (b *Backend) count(ctx context.Context, what string, r lock.Request, p *pol
 	yes, no, answered := 0, 0, 0
 	var failure error
 	for yes < b.quorum() && no <= len(b.nodes)-b.quorum() {
-		a, ok := p.next(ctx)
+		a, ok := p.next(ctx, nil)
 		if !ok {
 			if err := ctx.Err(); err != nil {
 				return votes, fmt.Errorf("redlock: %s %q: %w", what, r.Resource, err)
@@ -210,7 +210,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	answered := 0
 	var failure error
 	for {
-		a, ok := p.next(ctx)
+		a, ok := p.next(ctx, nil)
 		if !ok {
 			break
 		}
