@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -76,5 +77,9 @@ func (n *node) nextDebt() (d debt, ok bool) {
 func (n *node) pay(d debt) error {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultNodeTimeout)
 	defer cancel()
-	return d.script.Run(ctx, n.rdb, d.keys, d.args...).Err()
+	err := d.script.Run(ctx, n.rdb, d.keys, d.args...).Err()
+	if errors.Is(err, redis.ErrClosed) { // by its owner, who wants no more of it
+		return nil
+	}
+	return err
 }

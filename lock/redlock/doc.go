@@ -22,7 +22,8 @@
 // write everything to disk before they answer. The very first acquisition waits for a
 // TTL, too, and needs all nodes. If a majority loses its data at once, then the tokens
 // may start again. All processes must name the same nodes; to replace one, give the
-// new server the address of the old.
+// new server the address of the old. Every node needs maxmemory-policy noeviction: an
+// evicted lock is a forgotten one that nothing tells of.
 //
 // # What it does not give
 //

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,8 +12,11 @@ func (b *Backend) WithPromise(lua string) *Backend {
 	return b
 }
 
-// MaxSilent is how many calls a silent node gets.
-const MaxSilent = maxSilent
+// When a node counts as silent, and how many calls it gets then.
+const (
+	MaxSilent  = maxSilent
+	MinSilence = minSilence
+)
 
 // The words by which a test tells the calls of the phases apart.
 const (
@@ -36,6 +38,3 @@ func (b *Backend) LockKey(resource string) string { return b.config.scheme.Lock(
 
 // FenceKey is where a node's memory is.
 func (b *Backend) FenceKey() string { return b.config.scheme.Counter("") }
-
-// NodeTimeout is the default.
-const NodeTimeout time.Duration = defaultNodeTimeout

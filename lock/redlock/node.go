@@ -11,20 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxSilent is how many calls are left behind on a node that has stopped answering
-// before further ones are not even sent: each keeps a goroutine and a connection
-// until its client gives up.
-const maxSilent = 64
+// A node that has answered nothing for minSilence gets no more than maxSilent calls:
+// each keeps a goroutine and a connection until its client gives up.
+const (
+	maxSilent  = 64
+	minSilence = time.Second
+)
 
 var errSilent = errors.New("it answers none of the calls that it already has")
 
 // A node is one of the independent servers.
 type node struct {
-	rdb      redis.UniversalClient
-	index    int
-	calls    atomic.Int64 // under way
-	answered atomic.Int64 // when it last did, in nanoseconds since 1970
-	debts    debts
+	rdb   redis.UniversalClient
+	index int
+	calls atomic.Int64 // under way
+	heard atomic.Int64 // when it last answered, or was first asked after that; in nanoseconds since 1970
+	debts debts
 }
 
 // A call is one script.
@@ -58,17 +60,19 @@ func (a answer) part(i int) string {
 	return a.reply[i]
 }
 
-func (n *node) run(ctx context.Context, limit time.Duration, c call) answer {
-	if n.calls.Add(1) > maxSilent && time.Since(time.Unix(0, n.answered.Load())) > 2*limit {
-		n.calls.Add(-1)
+func (n *node) run(ctx context.Context, c call) answer {
+	defer n.calls.Add(-1)
+	switch calls := n.calls.Add(1); {
+	case calls == 1:
+		n.heard.Store(time.Now().UnixNano())
+	case calls > maxSilent && time.Since(time.Unix(0, n.heard.Load())) > minSilence:
 		return answer{node: n.index, err: errSilent}
 	}
-	defer n.calls.Add(-1)
 	reply, err := c.script.Run(ctx, n.rdb, c.keys, c.args...).StringSlice()
 	if err != nil {
 		return answer{node: n.index, err: explain(err)}
 	}
-	n.answered.Store(time.Now().UnixNano())
+	n.heard.Store(time.Now().UnixNano())
 	return answer{node: n.index, reply: reply}
 }
 
@@ -115,7 +119,7 @@ func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, c
 	for _, n := range nodes {
 		p.silent[n.index] = true
 		go func() {
-			a := n.run(ctx, limit, c)
+			a := n.run(ctx, c)
 			if a.err != nil && c.insist > 0 {
 				n.owe(debt{c.script, c.keys, c.args, time.Now().Add(c.insist)})
 			}

@@ -2,21 +2,20 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redlock"
-	"github.com/go-fencing/fencing/sequencer"
 )
-
-func isHeld(err error) bool { return errors.Is(err, lock.ErrHeld) }
 
 // A node that is down and one that hangs cost nothing: nobody waits for them.
 func TestAMinorityDownChangesNothing(t *testing.T) {
@@ -149,87 +148,19 @@ func TestAnUndecidableOutcomeIsNoLoss(t *testing.T) {
 	require.NoError(t, c.servers[4].Resume())
 }
 
-// split puts the lock of a contender without token on two of four nodes.
-func split(t *testing.T, nonce string, more ...any) (*cluster, *redlock.Backend, []redis.UniversalClient) {
-	c := start(t, 4)
-	clients := c.connect(t)
-	b, err := redlock.New(clients, trusting(), redlock.WithNodeTimeout(20*time.Second))
-	require.NoError(t, err)
-	for _, i := range []int{0, 1} {
-		fields := append([]any{"nonce", nonce, "holder", "rival", "base", "0", "try", "1"}, more...)
-		require.NoError(t, c.clients[i].HSet(t.Context(), b.LockKey(resource), fields...).Err())
-		require.NoError(t, c.clients[i].PExpire(t.Context(), b.LockKey(resource), time.Minute).Err())
-	}
-	return c, b, clients
-}
-
-func TestASplitVoteIsHeldAndFreedAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, rival := range map[string][]any{
-		"!":                {},             // goes first
-		"~ with its token": {"token", "7"}, // has won
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, b, _ := split(t, name, rival...)
-			_, err := b.Acquire(t.Context(), request())
-			held, ok := errors.AsType[*lock.HeldError](err)
-			require.True(t, ok, "%v", err)
-			require.Equal(t, "rival", held.Holder)
-			require.Greater(t, held.Remaining, time.Duration(0))
-			for _, i := range []int{2, 3} {
-				require.Eventually(t, func() bool { return c.clients[i].Exists(t.Context(), b.LockKey(resource)).Val() == 0 },
-					10*time.Second, time.Millisecond, "node %d would keep it for a TTL", i)
-			}
-		})
-	}
-}
-
-// Two of five nodes are a rival's, two are ours, and the fifth hangs: whoever waited
-// for it would keep its two from everybody.
-func TestASplitVoteDoesNotWaitForANodeThatHangs(t *testing.T) {
-	t.Parallel()
-	c := start(t, 5)
-	b := c.backend(t, trusting(), redlock.WithNodeTimeout(time.Minute))
-	for _, i := range []int{0, 1} {
-		require.NoError(t, c.clients[i].HSet(t.Context(), b.LockKey(resource), "nonce", "!", "holder", "rival", "base", "0", "try", "1").Err())
-		require.NoError(t, c.clients[i].PExpire(t.Context(), b.LockKey(resource), time.Hour).Err())
-	}
-	require.NoError(t, c.servers[4].Pause())
-	begun := time.Now()
-	_, err := b.Acquire(t.Context(), hourlong())
-	require.ErrorIs(t, err, lock.ErrHeld)
-	require.Less(t, time.Since(begun), 30*time.Second)
-	require.NoError(t, c.servers[4].Resume())
-}
-
-func TestOneOfTheContendersOfASplitVoteWins(t *testing.T) {
-	t.Parallel()
-	c, b, clients := split(t, "~")
-	g := newGate(redlock.GrantKeys)
-	var asked atomic.Int64
-	clients[0].AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if keys, _ := redlock.KeysOf(cmd); keys == g.keys && asked.Add(1) == 4 {
-			for _, i := range []int{0, 1} { // the rival gives way
-				_ = c.clients[i].Del(ctx, b.LockKey(resource)).Err()
-			}
+// counting counts the scripts that a client has under way.
+func counting(rdb redis.UniversalClient) (now, most *atomic.Int64) {
+	now, most = new(atomic.Int64), new(atomic.Int64)
+	rdb.AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if keys, _ := redlock.KeysOf(cmd); keys == 0 {
+			return next(ctx, cmd)
 		}
+		for n, m := now.Add(1), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		defer now.Add(-1)
 		return next(ctx, cmd)
 	}))
-	take(t, b, request())
-	require.GreaterOrEqual(t, asked.Load(), int64(4))
-}
-
-type hookFunc func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
-
-func (hookFunc) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (hookFunc) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h hookFunc) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+	return now, most
 }
 
 // A node that hangs does not collect the goroutines of all calls.
@@ -238,29 +169,51 @@ func TestASilentNodeIsSpared(t *testing.T) {
 	c := start(t, 3)
 	var clients []redis.UniversalClient
 	for _, s := range c.servers {
-		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: time.Minute})
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: 5 * time.Minute, PoolTimeout: 5 * time.Minute})
 		t.Cleanup(func() { _ = rdb.Close() })
 		clients = append(clients, rdb)
 	}
-	var now, most atomic.Int64
-	clients[2].AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		for n, m := now.Add(1), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
-		defer now.Add(-1)
-		return next(ctx, cmd)
-	}))
-	b, err := redlock.New(clients, trusting(), redlock.WithNodeTimeout(time.Millisecond))
+	now, most := counting(clients[2])
+	b, err := redlock.New(clients, trusting(), patient())
 	require.NoError(t, err)
 	require.NoError(t, c.servers[2].Pause())
-	for range redlock.MaxSilent * 2 {
+	silent := time.NewTimer(2 * redlock.MinSilence)
+	for calls := 0; calls < 2*redlock.MaxSilent; {
 		r := request()
-		if _, err := b.Acquire(t.Context(), r); err == nil { // a millisecond may be too short for the others
-			_ = b.Release(t.Context(), r)
+		take(t, b, r)
+		require.NoError(t, b.Release(t.Context(), r))
+		if calls++; calls == redlock.MaxSilent/4 {
+			<-silent.C
 		}
 	}
-	require.LessOrEqual(t, most.Load(), int64(redlock.MaxSilent+3))
+	require.LessOrEqual(t, most.Load(), int64(redlock.MaxSilent+1))
 	require.NoError(t, c.servers[2].Resume())
 	require.Eventually(t, func() bool { return now.Load() == 0 }, 60*time.Second, time.Millisecond)
+}
+
+func TestABurstAfterALullIsNoSilence(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	clients := c.connect(t)
+	b, err := redlock.New(clients, trusting(), patient())
+	require.NoError(t, err)
+	take(t, b, request())
+	<-time.After(redlock.MinSilence + 100*time.Millisecond)
+	g := newGate(redlock.GrantKeys)
+	clients[0].AddHook(g)
+	const burst = 2 * redlock.MaxSilent
+	var wg sync.WaitGroup
+	for i := range burst {
+		wg.Go(func() {
+			r := request()
+			r.Resource = fmt.Sprint(i)
+			_, err := b.Acquire(t.Context(), r)
+			assert.NoError(t, err)
+		})
+	}
+	g.wait(t, burst)
+	close(g.open)
+	wg.Wait()
 }
 
 // The time of an acquisition counts from its start.
@@ -284,151 +237,4 @@ func TestAnAcquisitionThatTakesATTLIsLost(t *testing.T) {
 	_, err = b.Acquire(t.Context(), r)
 	require.ErrorIs(t, err, lock.ErrLost)
 	require.ErrorContains(t, err, "its TTL of 9s ended before a majority agreed")
-}
-
-// An undo may overtake the acquisition that it undoes.
-func TestALateAcquireIsRefusedAfterItsRelease(t *testing.T) {
-	t.Parallel()
-	b := start(t, 3).backend(t, trusting(), patient())
-	r := request()
-	require.ErrorIs(t, b.Release(t.Context(), r), lock.ErrLost)
-	_, err := b.Acquire(t.Context(), r)
-	require.ErrorContains(t, err, "released before it arrived")
-	take(t, b, request())
-}
-
-func TestARepeatedReleaseIsTheSameRelease(t *testing.T) {
-	t.Parallel()
-	b := start(t, 3).backend(t, trusting(), patient())
-	r := request()
-	take(t, b, r)
-	require.NoError(t, b.Release(t.Context(), r))
-	require.NoError(t, b.Release(t.Context(), r))
-	take(t, b, request())
-	require.NoError(t, b.Release(t.Context(), r), "whoever has the lock since")
-	_, err := b.Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lock.ErrHeld)
-}
-
-// What one node has under our keys is no reason for the others to fail.
-func TestSomebodysDataOnOneNode(t *testing.T) {
-	t.Parallel()
-	c := start(t, 3)
-	b := c.backend(t, trusting(), patient())
-	for _, key := range []string{b.LockKey(resource), b.FenceKey()} {
-		for i := range 2 {
-			require.NoError(t, c.clients[i].Set(t.Context(), key, "precious", 0).Err())
-			r := request()
-			_, err := b.Acquire(t.Context(), r)
-			if i == 1 {
-				require.ErrorContains(t, err, "choose another prefix")
-				require.NotErrorIs(t, err, lock.ErrHeld)
-			} else {
-				require.NoError(t, err)
-				require.NoError(t, b.Renew(t.Context(), r))
-				require.NoError(t, b.Release(t.Context(), r))
-			}
-		}
-		for i := range 2 {
-			require.Equal(t, "precious", c.clients[i].Get(t.Context(), key).Val())
-			require.NoError(t, c.clients[i].Del(t.Context(), key).Err())
-		}
-	}
-	for i, hash := range []string{"theirs", "token"} {
-		key := []string{b.LockKey(resource), b.FenceKey()}[i]
-		for i := range 2 {
-			require.NoError(t, c.clients[i].HSet(t.Context(), key, hash, "1e3").Err())
-		}
-		_, err := b.Acquire(t.Context(), request())
-		require.ErrorContains(t, err, "choose another prefix")
-		require.Equal(t, map[string]string{hash: "1e3"}, c.clients[0].HGetAll(t.Context(), key).Val())
-		for i := range 2 {
-			require.NoError(t, c.clients[i].Del(t.Context(), key).Err())
-		}
-	}
-}
-
-func TestAReplicaIsNoNode(t *testing.T) {
-	t.Parallel()
-	c := start(t, 1)
-	require.NoError(t, c.clients[0].ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
-	_, err := c.backend(t, trusting(), patient()).Acquire(t.Context(), request())
-	require.ErrorContains(t, err, "read-only replica")
-}
-
-func TestScriptFlushIsNoFailure(t *testing.T) {
-	t.Parallel()
-	c := start(t, 3)
-	b := c.backend(t, trusting(), patient())
-	flush := func() {
-		for _, rdb := range c.clients {
-			require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-		}
-	}
-	r := request()
-	take(t, b, r)
-	flush()
-	require.NoError(t, b.Renew(t.Context(), r))
-	flush()
-	require.NoError(t, b.Release(t.Context(), r))
-}
-
-func TestS18_AnImplausibleJumpIsRefused(t *testing.T) {
-	t.Parallel()
-	c := start(t, 3)
-	b := c.backend(t, trusting(), patient(), redlock.WithMaxJump(100))
-	r := request()
-	r.After = 101
-	_, err := b.Acquire(t.Context(), r)
-	require.ErrorIs(t, err, sequencer.ErrJump)
-	r.After = 100
-	require.Equal(t, guard.Token(101), eventually(t, b, r, 30*time.Second))
-}
-
-func TestBadRequestsTouchNothing(t *testing.T) {
-	t.Parallel()
-	c := start(t, 1)
-	b := c.backend(t, trusting(), patient())
-	for says, spoil := range map[string]func(r *lock.Request){
-		"TTL 0s":             func(r *lock.Request) { r.TTL = 0 },
-		"TTL -1s":            func(r *lock.Request) { r.TTL = -time.Second },
-		"TTL 2562047h":       func(r *lock.Request) { r.TTL = 1<<63 - 1 },
-		"above -5":           func(r *lock.Request) { r.After = -5 },
-		"the nonce is empty": func(r *lock.Request) { r.Nonce = "" },
-		"resource name":      func(r *lock.Request) { r.Resource = "" },
-	} {
-		r := request()
-		spoil(&r)
-		_, err := b.Acquire(t.Context(), r)
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.ErrorContains(t, err, says)
-	}
-	require.Zero(t, c.clients[0].DBSize(t.Context()).Val())
-}
-
-func TestNewRefusesNonsense(t *testing.T) {
-	t.Parallel()
-	a := redis.NewClient(&redis.Options{Addr: "127.0.0.1:7001"})
-	b := redis.NewClient(&redis.Options{Addr: "127.0.0.1:7002"})
-	again := redis.NewClient(&redis.Options{Addr: "127.0.0.1:7001", DB: 1, Password: "s3cret"})
-	t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), again.Close() })
-	type nodes = []redis.UniversalClient
-	for says, f := range map[string]func() (*redlock.Backend, error){
-		"there are no nodes":                            func() (*redlock.Backend, error) { return redlock.New(nil) },
-		"nodes[1] is nil":                               func() (*redlock.Backend, error) { return redlock.New(nodes{a, nil}) },
-		"nodes[0] is nil":                               func() (*redlock.Backend, error) { return redlock.New(nodes{(*redis.Client)(nil)}) },
-		"nodes[2] is the same client as nodes[0]":       func() (*redlock.Backend, error) { return redlock.New(nodes{a, b, a}) },
-		"nodes[1] is at 127.0.0.1:7001, as nodes[0] is": func() (*redlock.Backend, error) { return redlock.New(nodes{a, again}) },
-		"prefix is empty":                               func() (*redlock.Backend, error) { return redlock.New(nodes{a}, redlock.WithPrefix("")) },
-		"jump 0 is not positive":                        func() (*redlock.Backend, error) { return redlock.New(nodes{a}, redlock.WithMaxJump(0)) },
-		"timeout 0s is less":                            func() (*redlock.Backend, error) { return redlock.New(nodes{a}, redlock.WithNodeTimeout(0)) },
-		"delay -1ns is not from":                        func() (*redlock.Backend, error) { return redlock.New(nodes{a}, redlock.WithRestartDelay(-1)) },
-		"restart delay 48h0m0s is ":                     func() (*redlock.Backend, error) { return redlock.New(nodes{a}, redlock.WithRestartDelay(48*time.Hour)) },
-	} {
-		_, err := f()
-		require.ErrorContains(t, err, says)
-		require.NotContains(t, err.Error(), "s3cret")
-	}
-	_, err := redlock.New(nodes{a, b})
-	require.NoError(t, err)
 }

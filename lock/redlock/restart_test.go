@@ -1,7 +1,7 @@
 package redlock_test
 
 import (
-	"fmt"
+	"errors"
 	"testing"
 	"time"
 
@@ -124,7 +124,7 @@ func TestANodeThatForgotLearnsTheCounterFromTheOthers(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err := b.Acquire(t.Context(), r)
 				require.Error(t, err, "nodes 1 and 2 do not know the greatest token")
-				return err != nil && fmt.Sprint(err) != "" && !isHeld(err)
+				return !errors.Is(err, lock.ErrHeld)
 			}, 60*time.Second, 10*time.Millisecond)
 			_, err := b.Acquire(t.Context(), r)
 			require.ErrorContains(t, err, "have forgotten their counter")
@@ -139,6 +139,31 @@ func TestANodeThatForgotLearnsTheCounterFromTheOthers(t *testing.T) {
 			}, 30*time.Second, time.Millisecond)
 		})
 	}
+}
+
+// A token that was chosen earlier teaches nothing about the counters of now.
+func TestARepeatedAcquisitionTeachesNoNode(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	c.establish(t)
+	b := c.backend(t, redlock.WithRestartDelay(time.Millisecond), redlock.WithNodeTimeout(100*time.Millisecond))
+	r := hourlong()
+	token := eventually(t, b, r, 30*time.Second)
+	for range 5 { // the counters go on
+		other := request()
+		other.Resource = "other"
+		eventually(t, b, other, 30*time.Second)
+		require.Eventually(t, func() bool { return b.Release(t.Context(), other) == nil }, 30*time.Second, 10*time.Millisecond)
+	}
+	amnesia["FLUSHALL"](t, c, 2)
+	require.Eventually(t, func() bool {
+		again, err := b.Acquire(t.Context(), r)
+		if err == nil {
+			require.Equal(t, token, again)
+		}
+		return c.clients[2].HGet(t.Context(), b.LockKey(resource), "token").Val() == token.String()
+	}, 60*time.Second, 10*time.Millisecond)
+	require.Empty(t, c.clients[2].HGet(t.Context(), b.FenceKey(), "run").Val(), "node 2 does not know the counters")
 }
 
 // The first acquisition of all cannot tell new nodes from nodes that forgot.
