@@ -56,7 +56,8 @@ var (
 const markLife = 10 * time.Second
 
 // A Backend keeps locks in a majority of its nodes. It is safe for concurrent use,
-// and implements [lock.Inspector] and [lock.Bounded]. Waiters poll.
+// and implements [lock.BatchRenewer], [lock.Inspector] and [lock.Bounded]. Waiters
+// poll.
 type Backend struct {
 	nodes   []*node
 	config  config
@@ -91,55 +92,6 @@ func (b *Backend) quorum() int { return len(b.nodes)/2 + 1 }
 // its context.
 func (b *Backend) Bounded() bool { return true }
 
-// Renew implements [lock.Backend]. A node that has no lock of another gets back one
-// that a majority has, so that a long lease survives the restart of one node after
-// the other.
-func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
-	if err := validate("renew", r); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("redlock: renew %q: %w", r.Resource, err)
-	}
-	keys := b.config.keys(r)
-	p := b.ask(ctx, b.config.limit(r), b.nodes,
-		call{script: renewScript, keys: []string{keys.lock}, args: []any{r.Nonce, milliseconds(r.TTL)}})
-	votes, err := b.count(ctx, "renew", r, p)
-	if err == nil {
-		go b.restore(context.WithoutCancel(ctx), r, p, votes)
-	}
-	return err
-}
-
-// restore waits for the rest of the answers to a renewal that succeeded.
-func (b *Backend) restore(ctx context.Context, r lock.Request, p *poll, votes []answer) {
-	for {
-		a, ok := p.next(ctx, nil)
-		if !ok {
-			break
-		}
-		votes = append(votes, a)
-	}
-	token := guard.Token(0)
-	var without []*node
-	for _, a := range votes {
-		switch a.word() {
-		case "yes":
-			token = max(token, tokenOf(a.part(1)))
-		case "no":
-			without = append(without, b.nodes[a.node])
-		}
-	}
-	if token == 0 || len(without) == 0 {
-		return
-	}
-	keys := b.config.keys(r)
-	b.ask(ctx, b.config.limit(r), without, call{
-		script: restoreScript, keys: []string{keys.lock, keys.fence, keys.mark},
-		args: []any{r.Nonce, r.Holder, milliseconds(r.TTL), token.String()},
-	})
-}
-
 // Release implements [lock.Backend]. It is sent to every node, and goes on in the
 // background when a majority has answered.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
@@ -151,24 +103,17 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		script: releaseScript, keys: []string{keys.lock, keys.mark},
 		args: []any{r.Nonce, milliseconds(markLife)}, insist: r.TTL,
 	})
-	_, err := b.count(ctx, "release", r, p)
-	return err
-}
-
-// count waits until a majority says yes, or none can any more: that is ErrLost if the
-// nodes said so, and an error without it if too many said nothing.
-func (b *Backend) count(ctx context.Context, what string, r lock.Request, p *poll) (votes []answer, err error) {
-	yes, no, answered := 0, 0, 0
+	yes, no := 0, 0
 	var failure error
 	for yes < b.quorum() && no <= len(b.nodes)-b.quorum() {
 		a, ok := p.next(ctx, nil)
 		if !ok {
-			if err := ctx.Err(); err != nil {
-				return votes, fmt.Errorf("redlock: %s %q: %w", what, r.Resource, err)
+			err := ctx.Err()
+			if err == nil {
+				err = b.undecided(yes+no, p, failure)
 			}
-			return votes, fmt.Errorf("redlock: %s %q: %w", what, r.Resource, b.undecided(answered, p, failure))
+			return fmt.Errorf("redlock: release %q: %w", r.Resource, err)
 		}
-		votes = append(votes, a)
 		switch a.word() {
 		case "yes":
 			yes++
@@ -176,14 +121,12 @@ func (b *Backend) count(ctx context.Context, what string, r lock.Request, p *pol
 			no++
 		default:
 			failure = fmt.Errorf("nodes[%d]: %w", a.node, unexpected(a))
-			continue
 		}
-		answered++
 	}
 	if yes < b.quorum() {
-		return votes, fmt.Errorf("redlock: %s %q: %d of %d nodes do not have it: %w", what, r.Resource, no, len(b.nodes), lock.ErrLost)
+		return fmt.Errorf("redlock: release %q: %d of %d nodes do not have it: %w", r.Resource, no, len(b.nodes), lock.ErrLost)
 	}
-	return votes, nil
+	return nil
 }
 
 // undecided says how many nodes answered, and why the last one of the others did not.
