@@ -114,7 +114,7 @@ func (a *attempt) canvass(ctx context.Context) error {
 		if a.won() {
 			return nil
 		}
-		if contest == maxContests || !a.first() || time.Since(a.begun) > a.limit {
+		if contest == maxContests || a.tally("held") == 0 || !a.first() || time.Since(a.begun) > a.limit {
 			return a.refused()
 		}
 		// The others give way, but perhaps have not yet.
@@ -139,7 +139,7 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 	})
 	asked := time.Now()
 	var enough <-chan time.Time
-	for !a.won() && a.tally("held", "waiting") <= len(a.nodes)-a.quorum() {
+	for !a.won() && !a.hopeless() {
 		answer, ok := a.poll.next(ctx, enough)
 		if !ok {
 			return ctx.Err()
@@ -191,16 +191,21 @@ func (a *attempt) informed() bool {
 	return remember > len(a.nodes)-a.quorum() || heard == len(a.nodes)
 }
 
-// first reports whether the vote is split and we are the one, of all contenders that
-// we see, who keeps its part while the others give way. Without that order they could
-// take it from each other for ever.
+// first reports whether those who hold nodes are contenders as we are, and give way to
+// us. Of all who have a part of a split vote one keeps it; without that order they
+// could take it from each other for ever.
 func (a *attempt) first() bool {
 	for _, v := range a.votes {
 		if v.word == "waiting" || v.word == "held" && (v.promised || !v.yields) {
 			return false
 		}
 	}
-	return a.tally("held") > 0 && a.tally("held", "granted") >= a.quorum()
+	return true
+}
+
+// hopeless reports whether too many nodes have refused.
+func (a *attempt) hopeless() bool {
+	return a.tally("held", "waiting") > len(a.nodes)-a.quorum() && !a.first()
 }
 
 // refused is why there is no majority of grants.
@@ -263,8 +268,10 @@ func (a *attempt) agree(ctx context.Context) (guard.Token, error) {
 				return 0, err
 			}
 		}
-		accepted, refused, err := a.propose(ctx, token, !proposed)
-		if accepted {
+		p := a.proposal(token, !proposed)
+		refused, err := p.put(ctx)
+		if err == nil && refused == 0 {
+			go p.late(context.WithoutCancel(ctx))
 			return token, nil
 		}
 		if err != nil {
@@ -273,50 +280,6 @@ func (a *attempt) agree(ctx context.Context) (guard.Token, error) {
 		greatest, proposed = max(greatest, token, refused), false
 	}
 	return 0, fmt.Errorf("%d tokens up to %d were refused", maxTokens, token)
-}
-
-// propose asks all nodes to promise token. Those that granted later than the majority
-// did may refuse: refused is the greatest counter among them. above says that token
-// is greater than every counter we have heard of, so that a node that promises it
-// knows as much as they do.
-func (a *attempt) propose(ctx context.Context, token guard.Token, above bool) (accepted bool, refused guard.Token, err error) {
-	teaches := "0"
-	if above {
-		teaches = "1"
-	}
-	p := a.ask(ctx, a.limit, a.nodes, call{
-		script: a.promise, keys: []string{a.keys.lock, a.keys.fence},
-		args: []any{a.r.Nonce, token.String(), teaches},
-	})
-	yes, lost := 0, 0
-	var failure error
-	for yes < a.quorum() {
-		answer, ok := p.next(ctx, nil)
-		if !ok {
-			break
-		}
-		switch answer.word() {
-		case "accepted":
-			yes++
-		case "refused":
-			refused = max(refused, tokenOf(answer.part(1)), 1)
-		case "lost":
-			lost++
-		default:
-			failure = fmt.Errorf("nodes[%d]: %w", answer.node, unexpected(answer))
-		}
-	}
-	switch {
-	case yes >= a.quorum():
-		return true, 0, nil
-	case ctx.Err() != nil:
-		return false, 0, ctx.Err()
-	case lost > len(a.nodes)-a.quorum():
-		return false, 0, fmt.Errorf("%d of %d nodes no longer have it: %w", lost, len(a.nodes), lock.ErrLost)
-	case refused > 0:
-		return false, refused, nil
-	}
-	return false, 0, a.undecided(yes+lost, p, failure)
 }
 
 // tryMark is the key that says that this try is over.

@@ -37,12 +37,20 @@ func TestASplitVoteIsHeldAndFreedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, b, _ := split(t, name, rival...)
+			c, b, clients := split(t, name, rival...)
+			var asked atomic.Int64
+			clients[0].AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if keys, _ := redlock.KeysOf(cmd); keys == redlock.GrantKeys && cmd.Name() == "evalsha" {
+					asked.Add(1)
+				}
+				return next(ctx, cmd)
+			}))
 			_, err := b.Acquire(t.Context(), request())
 			held, ok := errors.AsType[*lock.HeldError](err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, "rival", held.Holder)
 			require.Greater(t, held.Remaining, time.Duration(0))
+			require.LessOrEqual(t, asked.Load(), int64(1), "there is nothing to contest")
 			for _, i := range []int{2, 3} {
 				require.Eventually(t, func() bool { return c.clients[i].Exists(t.Context(), b.LockKey(resource)).Val() == 0 },
 					10*time.Second, time.Millisecond, "node %d would keep it for a TTL", i)
@@ -84,6 +92,34 @@ func TestOneOfTheContendersOfASplitVoteWins(t *testing.T) {
 	}))
 	take(t, b, request())
 	require.GreaterOrEqual(t, asked.Load(), int64(4))
+}
+
+// Calls overtake each other: a node that hears of the token before it hears of the
+// lock is told again.
+func TestALateNodeIsSentTheTokenAgain(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	clients := c.connect(t)
+	b, err := redlock.New(clients, trusting(), redlock.WithNodeTimeout(time.Minute))
+	require.NoError(t, err)
+	grant, promised := make(chan struct{}), make(chan struct{}, 10)
+	clients[2].AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		keys, _ := redlock.KeysOf(cmd)
+		if keys == redlock.GrantKeys {
+			<-grant
+		}
+		err := next(ctx, cmd)
+		if keys == redlock.PromiseKeys && err == nil {
+			promised <- struct{}{}
+		}
+		return err
+	}))
+	token := take(t, b, hourlong())
+	<-promised
+	close(grant)
+	require.Eventually(t, func() bool {
+		return c.clients[2].HGet(t.Context(), b.LockKey(resource), "token").Val() == token.String()
+	}, 30*time.Second, time.Millisecond)
 }
 
 // A waiter keeps its nonce from one attempt to the next. What the first one sent, and

@@ -42,7 +42,8 @@ func (c *cluster) connect(t testing.TB) []redis.UniversalClient {
 	t.Helper()
 	var clients []redis.UniversalClient
 	for _, s := range c.servers {
-		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true})
+		// A node that hangs is not to be found out by its client.
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Hour})
 		t.Cleanup(func() { _ = rdb.Close() })
 		clients = append(clients, rdb)
 	}

@@ -120,6 +120,9 @@ func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, c
 		p.silent[n.index] = true
 		go func() {
 			a := n.run(ctx, c)
+			if a.err != nil && ctx.Err() != nil {
+				a.err = p.missing() // in one way or the other
+			}
 			if a.err != nil && c.insist > 0 {
 				n.owe(debt{c.script, c.keys, c.args, time.Now().Add(c.insist)})
 			}
