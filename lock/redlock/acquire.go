@@ -38,7 +38,7 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	}
 	a := &attempt{
 		Backend: b, r: r, keys: b.config.keys(r), try: b.tries.Add(1),
-		begun: time.Now(), limit: b.config.limit(r), votes: make(map[int]vote, len(b.nodes)),
+		begun: b.now(), limit: b.config.limit(r), votes: make(map[int]vote, len(b.nodes)),
 	}
 	err := a.canvass(ctx)
 	var token guard.Token
@@ -48,10 +48,11 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	// The locks have lived since some time after begun. How much less of the TTL the
 	// holder counts on, for the drift of clocks, is the business of the locker: see
 	// margin in package lock.
-	if err == nil && time.Since(a.begun) >= r.TTL {
+	if err == nil && b.now().Sub(a.begun) >= r.TTL {
 		err = fmt.Errorf("its TTL of %v ended before a majority agreed: %w", r.TTL, lock.ErrLost)
 	}
 	if err == nil {
+		go a.agreed.late(context.WithoutCancel(ctx))
 		return token, nil
 	}
 	a.retract(ctx)
@@ -64,13 +65,14 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 // An attempt is one Acquire.
 type attempt struct {
 	*Backend
-	r     lock.Request
-	keys  keys
-	try   int64 // tells apart what attempts of one nonce did, and which was later
-	begun time.Time
-	limit time.Duration
-	votes map[int]vote // of the nodes, by index
-	poll  *poll
+	r      lock.Request
+	keys   keys
+	try    int64 // tells apart what attempts of one nonce did, and which was later
+	begun  time.Time
+	limit  time.Duration
+	votes  map[int]vote // of the nodes, by index
+	poll   *poll
+	agreed *proposal
 }
 
 // A vote is a node's answer to the first phase.
@@ -114,7 +116,7 @@ func (a *attempt) canvass(ctx context.Context) error {
 		if a.won() {
 			return nil
 		}
-		if contest == maxContests || a.tally("held") == 0 || !a.first() || time.Since(a.begun) > a.limit {
+		if contest == maxContests || a.tally("held") == 0 || !a.first() || a.now().Sub(a.begun) > a.limit {
 			return a.refused()
 		}
 		// The others give way, but perhaps have not yet.
@@ -271,7 +273,7 @@ func (a *attempt) agree(ctx context.Context) (guard.Token, error) {
 		p := a.proposal(token, !proposed)
 		refused, err := p.put(ctx)
 		if err == nil && refused == 0 {
-			go p.late(context.WithoutCancel(ctx))
+			a.agreed = p
 			return token, nil
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -9,6 +10,12 @@ import (
 // WithPromise makes b use another script for its second phase.
 func (b *Backend) WithPromise(lua string) *Backend {
 	b.promise = redis.NewScript(lua)
+	return b
+}
+
+// WithClock makes b measure its acquisitions by another clock.
+func (b *Backend) WithClock(now func() time.Time) *Backend {
+	b.now = now
 	return b
 }
 

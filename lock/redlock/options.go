@@ -34,8 +34,8 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.scheme.Prefix
 func WithMaxJump(d guard.Token) Option { return func(c *config) { c.maxJump = d } }
 
 // WithNodeTimeout sets how long a call waits for the nodes that have not answered
-// while those that have are no majority. Defaults to 500ms. It is never more than a
-// third of the TTL of the lock.
+// while those that have are no majority. Defaults to 500ms. It is never more than
+// half of the TTL of the lock.
 func WithNodeTimeout(d time.Duration) Option { return func(c *config) { c.nodeTimeout = d } }
 
 // WithRestartDelay sets how long a node that is new, was started again or has lost
@@ -140,7 +140,7 @@ func (c config) limit(r lock.Request) time.Duration {
 	if r.TTL <= 0 { // a release does not need one
 		return c.nodeTimeout
 	}
-	return min(c.nodeTimeout, r.TTL/3)
+	return min(c.nodeTimeout, r.TTL/2)
 }
 
 // delay is how long a node that may have forgotten gives no vote. What it promised

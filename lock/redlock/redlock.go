@@ -63,6 +63,7 @@ type Backend struct {
 	config  config
 	promise *redis.Script
 	tries   atomic.Int64
+	now     func() time.Time
 }
 
 // New returns a back end on nodes: masters that know nothing of each other, an odd
@@ -78,7 +79,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err := checkNodes(nodes); err != nil {
 		return nil, err
 	}
-	b := &Backend{config: c, promise: promiseScript}
+	b := &Backend{config: c, promise: promiseScript, now: time.Now}
 	for i, rdb := range nodes {
 		b.nodes = append(b.nodes, &node{rdb: rdb, index: i})
 	}
