@@ -31,6 +31,9 @@ DATABASE_URL) it plays on your servers: under random names, removing only what i
 made, and without a FLUSHALL.
 
 Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
+		Example: `  fencectl demo
+  fencectl demo --postgres postgres://app@db/shop --redis redis://cache
+  FENCING_POSTGRES_URL=postgres://app@db/shop FENCING_REDIS_URL=redis://cache make demo`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("schema") {
@@ -41,6 +44,7 @@ Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
 	}
 	cmd.Flags().StringVar(&store, "store", "", "`database` that has the stock: postgres or sqlite (default postgres if it can be had)")
 	_ = cmd.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{string(demo.Postgres), string(demo.SQLite)}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
+	cmd.Flags().StringVar(&a.redis, "redis", "", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
 	cmd.Flags().BoolVar(&fast, "fast", false, "leave no time to read along")
 	return cmd
 }

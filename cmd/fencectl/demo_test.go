@@ -3,7 +3,6 @@ package main_test
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,20 +53,26 @@ func requireStory(t *testing.T, stdout string) {
 func requireActs(t *testing.T, stdout, store string) (refusals []line) {
 	t.Helper()
 	lines := parse(t, stdout)
-	var results []line
-	what := map[string]int{}
+	var results, events []line // of acts that came to their end
+	var act []line             // the events of one that begins again do not count
 	seconds := 0.0
 	for _, l := range lines {
-		if l.Type == "event" {
+		switch l.Type {
+		case "act":
+			act = nil
+		case "event":
 			require.GreaterOrEqual(t, l.Seconds, seconds, "time goes on")
 			seconds = l.Seconds
-			what[l.What]++
+			act = append(act, l)
+		case "result":
+			results, events = append(results, l), append(events, act...)
 		}
-		switch {
-		case l.Type == "result":
-			results = append(results, l)
-		case l.What == "refused":
-			refusals = append(refusals, l)
+	}
+	what := map[string]int{}
+	for _, e := range events {
+		what[e.What]++
+		if e.What == "refused" {
+			refusals = append(refusals, e)
 		}
 	}
 	require.Len(t, results, 4)
@@ -130,12 +135,11 @@ func processes(t *testing.T, marker string) (found []string) {
 func TestTheBuiltBinaryNeedsNothing(t *testing.T) {
 	t.Parallel()
 	servertest.Postgres(t) // skips where the machine has no Postgres
-	bin := filepath.Join(t.TempDir(), "fencectl")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	program, err := built()
+	require.NoError(t, err)
 	tmp := newTempDir(t)
 	// An application's database is no stage for a demo: there is no server here.
-	r := call{program: bin, args: []string{"demo"}, env: []string{"TMPDIR=" + tmp, "DATABASE_URL=postgres://app@127.0.0.1:1/shop"}}.run(t)
+	r := call{program: program, args: []string{"demo"}, env: []string{"TMPDIR=" + tmp, "DATABASE_URL=postgres://app@127.0.0.1:1/shop"}}.run(t)
 	require.Equal(t, 0, r.code, "%s%s", r.stdout, r.stderr)
 	require.Empty(t, r.stderr)
 	require.NotContains(t, r.stdout, "\x1b", "colours are for terminals")

@@ -4,6 +4,7 @@
 //	fencectl migrate up|down|status                 the fence schema of a database
 //	fencectl migrate print --tool goose             the same as files for a migration tool
 //	fencectl protect inventory --resource "'inventory:' || sku" --trigger
+//	fencectl version
 //
 // Results go to stdout, everything else to stderr. Exit codes:
 //

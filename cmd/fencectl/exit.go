@@ -31,7 +31,15 @@ var (
 
 	// errServer: a server that was reached did not do what it was asked for.
 	errServer = errors.New("server failed")
+
+	// errInput: the server was asked, and what it said rules out what it was given.
+	errInput = errors.New("bad input")
 )
+
+// badUsage is an error of errInput in the words of the format.
+func badUsage(format string, args ...any) error {
+	return fmt.Errorf("%w%w", &silent{errInput}, fmt.Errorf(format, args...))
+}
 
 // exitCode gives every error that nothing else is known of the code of bad usage:
 // cobra's own have no type.
@@ -61,6 +69,9 @@ func unwritten(err error) bool {
 // refused sorts an error of a server: it dislikes either what it was given or who
 // gave it.
 func refused(err error) error {
+	if errors.Is(err, errInput) {
+		return err
+	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return fmt.Errorf("%w%w", &silent{errServer}, err)

@@ -1,7 +1,9 @@
 package main_test
 
 import (
+	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "migrate", "migrate up", "migrate down", "migrate status", "migrate print", "protect"} {
+	for _, command := range []string{"", "demo", "migrate", "migrate up", "migrate down", "migrate status", "migrate print", "protect", "version"} {
 		t.Run("fencectl "+command, func(t *testing.T) {
 			t.Parallel()
 			// A default that comes from the environment would show here.
@@ -44,6 +46,34 @@ func TestHelpDocumentsTheExitCodes(t *testing.T) {
 	require.Equal(t, help, ok(t), "without a command")
 }
 
+// What a reader of the help would otherwise learn by accident.
+func TestHelpSaysWhatIsNotObvious(t *testing.T) {
+	t.Parallel()
+	for command, says := range map[string][]string{
+		"":              {"an error is text on stderr all the same", "then stdout stays empty"},
+		"demo":          {"FENCING_POSTGRES_URL=postgres://app@db/shop FENCING_REDIS_URL=redis://cache make demo"},
+		"migrate print": {"directory to write the files into, made if it is not there"},
+		"protect":       {"UpdateRow", "ModeRow", "use --no-column", "whatever --resource and --trigger say"},
+	} {
+		help := strings.Join(strings.Fields(ok(t, append(strings.Fields(command), "--help")...)), " ")
+		for _, text := range says {
+			require.Contains(t, help, text, command)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	version := ok(t, "version")
+	require.Regexp(t, `^fencectl version \S+\n$`, version)
+	require.Equal(t, version, ok(t, "--version"))
+	var v struct{ Version string }
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "version", "--json")), &v))
+	require.Equal(t, version, "fencectl version "+v.Version+"\n")
+	require.Contains(t, ok(t, "--help"), "\n  version ")
+	fails(t, 2, `unknown command "now"`, "version", "now")
+}
+
 func TestCompletionKnowsTheTools(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, ok(t, "completion", "bash"), "fencectl")
@@ -57,18 +87,25 @@ func TestBadUsage(t *testing.T) {
 		says string
 		args string
 	}{
-		"unknown command":         {`unknown command "dmeo"`, "dmeo"},
+		"unknown command":         {`unknown command "dmeo" for "fencectl"; did you mean demo?`, "dmeo"},
+		"nothing like a command":  {"unknown command \"xyzzy\" for \"fencectl\"\n", "xyzzy"},
 		"unknown subcommand":      {`unknown command "upp"`, "migrate upp"},
 		"no subcommand":           {"say which of up, down, status, print", "migrate"},
 		"unknown flag":            {`unknown flag: --pg; see "fencectl migrate up --help"`, "migrate up --pg x"},
 		"flag without a value":    {"flag needs an argument: --postgres", "migrate up --postgres"},
-		"flag with another value": {`invalid argument "x" for "--to" flag`, "migrate up --to x"},
+		"flag with another value": {`invalid argument "x" for "--json" flag: invalid syntax; see "fencectl migrate up --help"`, "migrate up --json=x"},
+		"version that is none":    {fmt.Sprintf(`--to "x" is not a number from 0 to %d; see "fencectl migrate down --help"`, latest), "migrate down --to x"},
+		"version below":           {fmt.Sprintf(`--to "-1" is not a number from 0 to %d`, latest), "migrate down --to=-1"},
+		"version above":           {fmt.Sprintf(`--to "%d" is not a number from 0 to %d`, latest+1, latest), fmt.Sprintf("migrate up --to %d", latest+1)},
+		"number that is none":     {`--number "1.5" is not a number from 1 on`, "migrate print --tool goose --number 1.5"},
+		"Redis for Postgres' own": {"unknown flag: --redis", "migrate up --redis redis://h"},
+		"Redis to protect":        {"unknown flag: --redis", "protect a --resource x --redis redis://h"},
 		"superfluous argument":    {`unknown command "now"`, "demo now"},
 		"no Postgres":             {"no Postgres given; name one with --postgres", "migrate status"},
 		"schema of the demo":      {"--schema: the demo makes a fence schema of its own", "demo --schema x"},
 		"no tool":                 {"choose one with --tool: goose, golang-migrate, tern, atlas, psql", "migrate print"},
 		"unknown tool":            {`--tool "flyway": there is no such tool; choose one of goose,`, "migrate print --tool flyway"},
-		"number":                  {"number 0 of the first migration is not positive", "migrate print --tool goose --number 0"},
+		"number":                  {`--number "0" is not a number from 1 on`, "migrate print --tool goose --number 0"},
 		"no way down":             {"--down: the files for goose have no separate way down", "migrate print --tool goose --down"},
 		"both ways":               {"--down and --dir exclude each other", "migrate print --tool psql --down --dir x"},
 		"no table":                {"protect takes the name of one table, not 0", "protect --resource x"},
@@ -92,7 +129,6 @@ func TestBadUsage(t *testing.T) {
 func TestBadInputIsSaidBeforeAServerIsNeeded(t *testing.T) {
 	t.Parallel()
 	const nowhere = "--postgres=postgres://app@127.0.0.1:1/shop"
-	fails(t, 2, "there is no version 9, this library knows 0 to 3", "migrate", "up", "--to", "9", nowhere)
 	fails(t, 2, `schema "pg_fence" belongs to Postgres`, "migrate", "status", "--schema", "pg_fence", nowhere)
 	fails(t, 2, "the name is empty", "migrate", "down", "--schema=", nowhere)
 	fails(t, 2, "unexpected", "protect", "odd table", "--resource", "x", nowhere)

@@ -33,7 +33,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errAnswer) {
 		secrets := target.NewSecrets(append(args, environment()...)...)
-		_, _ = fmt.Fprintln(stderr, "fencectl:", secrets.Hide(target.OneLine(err.Error())))
+		_, _ = fmt.Fprintln(stderr, "fencectl:", secrets.Hide(target.OneLine(suggested(err.Error()))))
 	}
 	return code
 }

@@ -21,6 +21,6 @@ triggers of "fencectl protect" that need the schema.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&to, "to", 0, "`version` to stop at; 0 removes everything")
+	addNumberFlag(cmd, &to, "to", "`version` to stop at (default 0, which removes everything)", 0, migrations.Latest)
 	return cmd
 }

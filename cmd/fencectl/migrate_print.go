@@ -1,13 +1,15 @@
 package main
 
 import (
+	"math"
+
 	"github.com/spf13/cobra"
 
 	"github.com/go-fencing/fencing/migrations"
 )
 
 func newMigratePrint(a *app) *cobra.Command {
-	var p printing
+	p := printing{number: 1}
 	cmd := &cobra.Command{
 		Use:   "print --tool TOOL",
 		Short: "Print the fence schema as files for a migration tool",
@@ -30,8 +32,8 @@ with --down the way down where the tool keeps that apart. It needs no server.`,
 		},
 	}
 	addToolFlag(cmd, &p.tool)
-	cmd.Flags().StringVar(&p.dir, "dir", "", "`directory` to write the files into")
-	cmd.Flags().Int64Var(&p.number, "number", 1, "`number` of the first file")
+	cmd.Flags().StringVar(&p.dir, "dir", "", "`directory` to write the files into, made if it is not there")
+	addNumberFlag(cmd, &p.number, "number", "`number` of the first file (default 1)", 1, math.MaxInt64)
 	cmd.Flags().BoolVar(&p.down, "down", false, "print the way down")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/go-fencing/fencing/internal/hint"
 	"github.com/go-fencing/fencing/migrations"
 )
 
@@ -48,18 +49,15 @@ type status struct {
 }
 
 func (s status) String() string {
-	up := "fencectl migrate up"
-	if s.Schema != defaultSchema {
-		up += " --schema " + s.Schema
-	}
+	up := hint.Fencectl("migrate up", s.Schema)
 	what := fmt.Sprintf("fence schema %q in %s", s.Schema, s.Database)
 	switch {
 	case s.UpToDate:
 		return fmt.Sprintf("%s is at version %d, up to date", what, s.Version)
 	case s.Version == 0:
-		return fmt.Sprintf("%s is not installed; run %q", what, up)
+		return fmt.Sprintf("%s is not installed; run \"%s\"", what, up)
 	case s.Version < s.Latest:
-		return fmt.Sprintf("%s is at version %d of %d; run %q", what, s.Version, s.Latest, up)
+		return fmt.Sprintf("%s is at version %d of %d; run \"%s\"", what, s.Version, s.Latest, up)
 	}
 	return fmt.Sprintf("%s is at version %d, this program knows %d; upgrade fencectl", what, s.Version, s.Latest)
 }

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +15,8 @@ import (
 	"github.com/go-fencing/fencing/migrations"
 )
 
+const latest = migrations.Latest
+
 func TestMigrateUpDownStatus(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -21,16 +24,14 @@ func TestMigrateUpDownStatus(t *testing.T) {
 
 	fails(t, 1, `is not installed; run "fencectl migrate up"`, "migrate", "status", pg)
 	require.Equal(t, "there is no fence schema \"fencing\"\n", ok(t, "migrate", "down", pg))
-	require.Equal(t, "fence schema \"fencing\" is at version 2; it was at version 1\n", func() string {
-		require.Equal(t, "fence schema \"fencing\" is installed, at version 1\n", ok(t, "migrate", "up", "--to=1", pg))
-		return ok(t, "migrate", "up", "--to=2", pg)
-	}())
-	fails(t, 1, `is at version 2 of 3; run "fencectl migrate up"`, "migrate", "status", pg)
-	require.Equal(t, "fence schema \"fencing\" is at version 3; it was at version 2\n", ok(t, "migrate", "up", pg))
-	require.Equal(t, "fence schema \"fencing\" is at version 3 already\n", ok(t, "migrate", "up", pg))
-	require.Contains(t, ok(t, "migrate", "status", pg), "is at version 3, up to date")
+	require.Equal(t, "fence schema \"fencing\" is installed, at version 1\n", ok(t, "migrate", "up", "--to=1", pg))
+	require.Equal(t, "fence schema \"fencing\" is at version 2; it was at version 1\n", ok(t, "migrate", "up", "--to=2", pg))
+	fails(t, 1, fmt.Sprintf(`is at version 2 of %d; run "fencectl migrate up"`, latest), "migrate", "status", pg)
+	require.Equal(t, fmt.Sprintf("fence schema \"fencing\" is at version %d; it was at version 2\n", latest), ok(t, "migrate", "up", pg))
+	require.Equal(t, fmt.Sprintf("fence schema \"fencing\" is at version %d already\n", latest), ok(t, "migrate", "up", pg))
+	require.Contains(t, ok(t, "migrate", "status", pg), fmt.Sprintf("is at version %d, up to date", latest))
 	require.Equal(t, "fencing public", strings.ReplaceAll(db.schemas(t), "information_schema ", ""))
-	require.Equal(t, "fence schema \"fencing\" is removed; it was at version 3\n", ok(t, "migrate", "down", pg))
+	require.Equal(t, fmt.Sprintf("fence schema \"fencing\" is removed; it was at version %d\n", latest), ok(t, "migrate", "down", pg))
 	require.NotContains(t, db.schemas(t), "fencing")
 }
 
@@ -48,12 +49,12 @@ func TestMigrateForScripts(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &status))
 	require.Equal(t, "fencing", status.Schema)
-	require.Equal(t, migrations.Latest, status.Latest)
+	require.Equal(t, latest, status.Latest)
 	require.False(t, status.UpToDate)
-	require.JSONEq(t, `{"schema":"fencing","from":0,"to":3}`, ok(t, "migrate", "up", "--json", pg))
+	require.JSONEq(t, fmt.Sprintf(`{"schema":"fencing","from":0,"to":%d}`, latest), ok(t, "migrate", "up", "--json", pg))
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "migrate", "status", "--json", pg)), &status))
 	require.True(t, status.UpToDate)
-	require.JSONEq(t, `{"schema":"fencing","from":3,"to":0}`, ok(t, "migrate", "down", "--json", pg))
+	require.JSONEq(t, fmt.Sprintf(`{"schema":"fencing","from":%d,"to":0}`, latest), ok(t, "migrate", "down", "--json", pg))
 }
 
 // A script must not take this for "bad usage; nothing was changed".
@@ -87,6 +88,7 @@ func TestMigrateAnotherSchema(t *testing.T) {
 	fails(t, 1, "not installed", "migrate", "status", pg)
 	require.Contains(t, db.schemas(t), `Odd "Fence" $1`)
 	ok(t, "migrate", "down", pg, schema)
+	fails(t, 1, `run "fencectl migrate up --schema 'Odd "Fence" $1'"`, "migrate", "status", pg, schema)
 	require.NotContains(t, db.schemas(t), "Odd")
 	db.exec(t, "CREATE SCHEMA taken")
 	fails(t, 2, "a schema of this name exists and is not a fence schema", "migrate", "up", pg, "--schema=taken")
@@ -98,8 +100,8 @@ func TestMigrateLeavesANewerSchemaAlone(t *testing.T) {
 	db := newDatabase(t)
 	pg := "--postgres=" + db.url
 	ok(t, "migrate", "up", pg)
-	db.exec(t, "CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 9'")
-	fails(t, 1, "is at version 9, this program knows 3; upgrade fencectl", "migrate", "status", pg)
+	db.exec(t, "CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 999'")
+	fails(t, 1, fmt.Sprintf("is at version 999, this program knows %d; upgrade fencectl", latest), "migrate", "status", pg)
 	fails(t, 1, "upgrade the library", "migrate", "up", pg)
 	fails(t, 1, "upgrade the library", "migrate", "down", pg)
 }
@@ -242,7 +244,7 @@ func TestMigratePrintForScripts(t *testing.T) {
 		Files []struct{ Name, Content string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "migrate", "print", "--tool=goose", "--number=12", "--json")), &printed))
-	require.Len(t, printed.Files, migrations.Latest)
+	require.Len(t, printed.Files, latest)
 	require.Equal(t, "00012_fence.sql", printed.Files[0].Name)
 	require.Contains(t, printed.Files[0].Content, "-- +goose Up")
 }
@@ -254,7 +256,7 @@ func TestMigratePrintLeavesAtlasSumAlone(t *testing.T) {
 	require.Contains(t, ok(t, "migrate", "print", "--tool=atlas", "--dir="+dir), "atlas migrate hash")
 	files := readDir(t, dir)
 	require.Equal(t, "mine", files["atlas.sum"])
-	require.Len(t, files, migrations.Latest+1)
+	require.Len(t, files, latest+1)
 }
 
 func TestMigratePrintIntoNoDirectory(t *testing.T) {

@@ -20,6 +20,6 @@ there already is left alone, so it may run at every deployment.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&to, "to", migrations.Latest, "`version` to stop at")
+	addNumberFlag(cmd, &to, "to", "`version` to stop at (default: the latest)", 0, migrations.Latest)
 	return cmd
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/go-fencing/fencing/migrations"
@@ -22,19 +22,25 @@ type protection struct {
 }
 
 func newProtect(a *app) *cobra.Command {
-	var p protection
+	p := protection{printing: printing{number: migrations.Latest + 1}}
 	cmd := &cobra.Command{
 		Use:   "protect TABLE --resource EXPR",
 		Short: "Make a table refuse writes from outside of its fence",
-		Long: `Make a table take part in fencing: a version column says under which token a row
-was last written, and with --trigger the table refuses every write outside of a
-transaction that has entered the row's fence.
+		Long: `Make a table take part in fencing: with --trigger it refuses every write outside
+of a transaction that has entered the row's fence, and it gets a version column.
+
+The column has the token under which the row rule last wrote a row: UpdateRow of
+package pgguard and the modes ModeRow and ModeBoth of gormguard stamp it, no other
+write does, fenced or not. Where none of them writes, use --no-column.
 
 TABLE is written as in SQL: inventory, app.inventory, '"App"."Odd Table"'.
 EXPR is a SQL expression over the columns of a row that gives the name of the
 fence which the row needs. An empty EXPR accepts any fence that was entered.
 
-It is done in one transaction. --down takes everything off again.`,
+It is done in one transaction. --down takes off the triggers of the fence schema
+that --schema names, and the column of --column if it was added here; --resource
+and --trigger make no difference to it. A table that has none of these is left as
+it is, with exit code 0.`,
 		Example: `  fencectl protect inventory --resource "'inventory:' || sku" --trigger
   fencectl protect inventory --resource "'inventory:' || sku" --trigger --print --tool goose
   fencectl protect inventory --down`,
@@ -57,11 +63,11 @@ It is done in one transaction. --down takes everything off again.`,
 	flags.BoolVar(&p.options.Trigger, "trigger", false, "refuse writes from outside of the fence")
 	flags.StringVar(&p.options.Column, "column", "fence_token", "`name` of the version column")
 	flags.BoolVar(&p.options.NoColumn, "no-column", false, "go without a version column")
-	flags.BoolVar(&p.restore, "down", false, "take the protection off")
+	flags.BoolVar(&p.restore, "down", false, "take the protection off, whatever --resource and --trigger say")
 	flags.BoolVar(&p.print, "print", false, "print the SQL, for one transaction, instead of running it")
 	addToolFlag(cmd, &p.printing.tool)
-	flags.StringVar(&p.printing.dir, "dir", "", "with --tool: `directory` to write the files into")
-	flags.Int64Var(&p.printing.number, "number", migrations.Latest+1, "with --tool: `number` of the migration")
+	flags.StringVar(&p.printing.dir, "dir", "", "with --tool: `directory` to write the files into, made if it is not there")
+	addNumberFlag(cmd, &p.printing.number, "number", "with --tool: `number` of the migration (default: the next after those of the fence schema)", 0, math.MaxInt64)
 	cmd.MarkFlagsMutuallyExclusive("column", "no-column")
 	return cmd
 }
@@ -132,29 +138,4 @@ func fileName(table string) string {
 		}
 		return '_'
 	}, table), "_")
-}
-
-func (a *app) applyProtection(ctx context.Context, p protection, sql string) error {
-	d, err := a.openDatabase()
-	if err != nil {
-		return err
-	}
-	defer d.close(ctx)
-	err = pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("protect %s: %w", p.table, d.explain(err))
-	}
-	if a.json {
-		return a.printJSON(map[string]any{"table": p.table, "protected": !p.restore, "trigger": p.options.Trigger && !p.restore})
-	}
-	if p.restore {
-		return a.printf("%s is no longer protected\n", p.table)
-	}
-	if p.options.Trigger {
-		return a.printf("%s is protected: writes from outside of their fence are refused\n", p.table)
-	}
-	return a.printf("%s has its version column; nothing refuses unguarded writes without --trigger\n", p.table)
 }

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,10 @@ Results go to stdout, everything else to stderr. Exit codes:
   2    bad usage or bad input; nothing was changed
   3    a server could not be reached, refused or failed, or stdout could not be written
   130  interrupted
+
+With --json stdout has one JSON value, of the demo one a line. The value of exit
+code 1 is there too; an error is text on stderr all the same, and of all commands
+but the demo, which prints as it plays, then stdout stays empty.
 
 Passwords are better kept in the variables than on the command line, which every
 user of the machine can read. No output ever has one.`
@@ -53,24 +58,36 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
+		return fmt.Errorf("%w; see %q", misread(err), cmd.CommandPath()+" --help")
 	})
 	flags := root.PersistentFlags()
 	// The variables are no defaults of the flags: the help would print them.
 	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
-	flags.StringVar(&a.redis, "redis", "", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
 	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
-	flags.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a))
+	flags.BoolVar(&a.json, "json", false, "print JSON; errors stay text on stderr")
+	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newVersion(a))
 	return root
 }
 
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	if info == nil {
-		return "unknown"
+// misread says what is wrong with a flag's value without the name of the function that
+// could not parse it.
+func misread(err error) error {
+	if e, ok := errors.AsType[*notANumber](err); ok {
+		return e
 	}
-	return cmp.Or(info.Main.Version, "unknown")
+	if e, ok := errors.AsType[*strconv.NumError](err); ok {
+		return errors.New(strings.Replace(err.Error(), e.Error(), e.Err.Error(), 1))
+	}
+	return err
+}
+
+// suggested puts into one sentence what cobra writes as a list.
+func suggested(text string) string {
+	before, list, found := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !found {
+		return text
+	}
+	return before + "; did you mean " + strings.Join(strings.Fields(list), " or ") + "?"
 }
 
 // postgresSetting returns the address from the flag or the first variable that is set.

@@ -23,7 +23,6 @@ import (
 
 	"github.com/go-fencing/fencing/examples/internal/exampletest"
 	"github.com/go-fencing/fencing/examples/internal/servers"
-	"github.com/go-fencing/fencing/internal/localserver"
 	"github.com/go-fencing/fencing/internal/servertest"
 )
 
@@ -154,7 +153,7 @@ type process struct {
 func start(t *testing.T, program string, s servers.Servers, flags ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(program, append(flags, "-listen=127.0.0.1:0")...)}
-	p.cmd.Env = append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
+	p.cmd.Env = exampletest.Environment(s)
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -169,9 +168,7 @@ func start(t *testing.T, program string, s servers.Servers, flags ...string) *pr
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		_ = p.cmd.Wait()
-		if s == (servers.Servers{}) && strings.Contains(p.stderr.String(), localserver.ErrNotInstalled.Error()) && os.Getenv("CI") != "true" {
-			t.Skip(p.stderr.String())
-		}
+		exampletest.SkipUninstalled(t, s, p.stderr.String())
 		require.NoError(t, err, "%s", &p.stderr)
 	}
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")

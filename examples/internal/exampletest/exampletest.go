@@ -43,7 +43,7 @@ func Run(t *testing.T, program string, s servers.Servers, args ...string) (out s
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends what it has started then
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
+	cmd.Env = Environment(s)
 	text, err := cmd.CombinedOutput()
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		require.NoError(t, err)
@@ -55,10 +55,23 @@ func Run(t *testing.T, program string, s servers.Servers, args ...string) (out s
 func RunAlone(t *testing.T, program string) (out string, code int) {
 	t.Helper()
 	out, code = Run(t, program, servers.Servers{})
-	if strings.Contains(out, localserver.ErrNotInstalled.Error()) && os.Getenv("CI") != "true" {
-		t.Skip(out)
-	}
+	SkipUninstalled(t, servers.Servers{}, out)
 	return out, code
+}
+
+// Environment is that of a program that runs on s, whatever addresses the test's own
+// has.
+func Environment(s servers.Servers) []string {
+	return append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
+}
+
+// SkipUninstalled skips the test if the program was to start servers itself and says
+// that the machine has none.
+func SkipUninstalled(t *testing.T, s servers.Servers, says string) {
+	t.Helper()
+	if s == (servers.Servers{}) && strings.Contains(says, localserver.ErrNotInstalled.Error()) && os.Getenv("CI") != "true" {
+		t.Skip(says)
+	}
 }
 
 // RequireSecrecy checks that the program repeats nothing of an address that it

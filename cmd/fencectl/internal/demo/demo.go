@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options, out Reporter) (v Verdict, err error) {
 	}
 	p.begun = time.Now()
 	for _, act := range []func(){p.lockAlone, p.guarded, p.readWindow, p.amnesia} {
-		act()
+		p.perform(act)
 	}
 	if ctx.Err() != nil {
 		return v, context.Cause(ctx)

@@ -133,7 +133,11 @@ func (p *play) tell(m *member, o order, expected func(*failure) bool) (r reply, 
 	if r.Error == nil || expected != nil && expected(r.Error) {
 		return r, true
 	}
-	p.err = fmt.Errorf("act %d: worker %s cannot %s: %w", p.current.Act, m.name, o.Do, errors.New(r.Error.Text))
+	cause := errors.New(r.Error.Text)
+	if r.Error.Lost && o.Do.needsLease() {
+		cause = &tooEarly{m.name, r.Error.Text}
+	}
+	p.err = fmt.Errorf("act %d: worker %s cannot %s: %w", p.current.Act, m.name, o.Do, cause)
 	return r, false
 }
 

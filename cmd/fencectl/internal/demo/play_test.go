@@ -23,10 +23,14 @@ var errNoServer = errors.New("initdb: could not create\nshared memory segment")
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && strings.HasSuffix(os.Args[1], "-worker") {
 		var orders io.Reader = os.Stdin
-		if os.Args[1] == "careless-worker" {
+		var replies io.Writer = os.Stdout
+		switch os.Args[1] {
+		case "careless-worker":
 			orders = careless(os.Stdin)
+		case "late-worker", "always-late-worker":
+			orders, replies = late(os.Stdin, os.Stdout, os.Args[1] == "late-worker")
 		}
-		if err := demo.Work(context.Background(), orders, os.Stdout); err != nil {
+		if err := demo.Work(context.Background(), orders, replies); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -42,7 +42,7 @@ const (
 )
 
 type reply struct {
-	Fence  guard.Fence   `json:"fence"`
+	Fence  guard.Fence   `json:"fence,omitzero"` // none if there is no lease: it has no text
 	Took   time.Duration `json:"took"`
 	Left   time.Duration `json:"left"` // of the lease
 	Stock  int           `json:"stock"`

@@ -48,6 +48,8 @@ const (
 	Released = "released"
 	Lost     = "lost"
 	Forgot   = "forgot"
+
+	Restarted = "restarted" // the act begins again; what came before does not count
 )
 
 // A Result is what an act came to.

@@ -64,7 +64,7 @@ func (t *timeline) Event(e Event) error {
 	switch e.What {
 	case Refused:
 		text = t.paint(red, text)
-	case Proposed, Lost, Frozen, Woken, Forgot:
+	case Proposed, Lost, Frozen, Woken, Forgot, Restarted:
 		text = t.paint(yellow, text)
 	case Repaired:
 		text = t.paint(green, text)

@@ -149,6 +149,9 @@ func (w *worker) do(ctx context.Context, o order) (r reply, err error) {
 		r.Events = w.recorded()
 	case doRead:
 		r.Stock, err = w.shop.stock(w.lease.Context())
+		if cause := context.Cause(w.lease.Context()); err != nil && cause != nil {
+			err = cause // a driver says only that a context has ended
+		}
 	case doCheck:
 		err = context.Cause(w.lease.Context())
 	case doWrite:
