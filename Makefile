@@ -15,6 +15,7 @@ demo: ## the lost update, and the same history refused
 
 bench: deps ## guarded against unguarded, in the same run
 	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./migrations ./sequencer/...
+	cd benchmarks && go run .
 
 lint: ## what CI checks besides the tests
 	@set -e; for m in $(MODULES); do (cd $$m; echo "== $$m"; \
