@@ -92,7 +92,7 @@ func TestBadUsage(t *testing.T) {
 func TestBadInputIsSaidBeforeAServerIsNeeded(t *testing.T) {
 	t.Parallel()
 	const nowhere = "--postgres=postgres://app@127.0.0.1:1/shop"
-	fails(t, 2, "there is no version 9, this library knows 0 to 3", "migrate", "up", "--to", "9", nowhere)
+	fails(t, 2, "there is no version 9, this library knows 0 to 4", "migrate", "up", "--to", "9", nowhere)
 	fails(t, 2, `schema "pg_fence" belongs to Postgres`, "migrate", "status", "--schema", "pg_fence", nowhere)
 	fails(t, 2, "the name is empty", "migrate", "down", "--schema=", nowhere)
 	fails(t, 2, "unexpected", "protect", "odd table", "--resource", "x", nowhere)

@@ -23,12 +23,12 @@ func TestMigrateUpDownStatus(t *testing.T) {
 		require.Equal(t, "fence schema \"fencing\" is installed, at version 1\n", ok(t, "migrate", "up", "--to=1", pg))
 		return ok(t, "migrate", "up", "--to=2", pg)
 	}())
-	fails(t, 1, `is at version 2 of 3; run "fencectl migrate up"`, "migrate", "status", pg)
-	require.Equal(t, "fence schema \"fencing\" is at version 3; it was at version 2\n", ok(t, "migrate", "up", pg))
-	require.Equal(t, "fence schema \"fencing\" is at version 3 already\n", ok(t, "migrate", "up", pg))
-	require.Contains(t, ok(t, "migrate", "status", pg), "is at version 3, up to date")
+	fails(t, 1, `is at version 2 of 4; run "fencectl migrate up"`, "migrate", "status", pg)
+	require.Equal(t, "fence schema \"fencing\" is at version 4; it was at version 2\n", ok(t, "migrate", "up", pg))
+	require.Equal(t, "fence schema \"fencing\" is at version 4 already\n", ok(t, "migrate", "up", pg))
+	require.Contains(t, ok(t, "migrate", "status", pg), "is at version 4, up to date")
 	require.Equal(t, "fencing public", strings.ReplaceAll(db.schemas(t), "information_schema ", ""))
-	require.Equal(t, "fence schema \"fencing\" is removed; it was at version 3\n", ok(t, "migrate", "down", pg))
+	require.Equal(t, "fence schema \"fencing\" is removed; it was at version 4\n", ok(t, "migrate", "down", pg))
 	require.NotContains(t, db.schemas(t), "fencing")
 }
 
@@ -48,10 +48,10 @@ func TestMigrateForScripts(t *testing.T) {
 	require.Equal(t, "fencing", status.Schema)
 	require.Equal(t, migrations.Latest, status.Latest)
 	require.False(t, status.UpToDate)
-	require.JSONEq(t, `{"schema":"fencing","from":0,"to":3}`, ok(t, "migrate", "up", "--json", pg))
+	require.JSONEq(t, `{"schema":"fencing","from":0,"to":4}`, ok(t, "migrate", "up", "--json", pg))
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "migrate", "status", "--json", pg)), &status))
 	require.True(t, status.UpToDate)
-	require.JSONEq(t, `{"schema":"fencing","from":3,"to":0}`, ok(t, "migrate", "down", "--json", pg))
+	require.JSONEq(t, `{"schema":"fencing","from":4,"to":0}`, ok(t, "migrate", "down", "--json", pg))
 }
 
 func TestMigrateAnotherSchema(t *testing.T) {
@@ -75,7 +75,7 @@ func TestMigrateLeavesANewerSchemaAlone(t *testing.T) {
 	pg := "--postgres=" + db.url
 	ok(t, "migrate", "up", pg)
 	db.exec(t, "CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 9'")
-	fails(t, 1, "is at version 9, this program knows 3; upgrade fencectl", "migrate", "status", pg)
+	fails(t, 1, "is at version 9, this program knows 4; upgrade fencectl", "migrate", "status", pg)
 	fails(t, 1, "upgrade the library", "migrate", "up", pg)
 	fails(t, 1, "upgrade the library", "migrate", "down", pg)
 }
