@@ -13,7 +13,7 @@ demo: ## the lost update, and the same history refused
 	go run ./cmd/fencectl demo
 
 bench: deps ## guarded against unguarded, in the same run
-	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./migrations ./sequencer/...
+	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/pglock ./lock/filelock ./migrations ./sequencer/...
 
 lint: ## what CI checks besides the tests
 	@set -e; for m in $(MODULES); do (cd $$m; echo "== $$m"; \

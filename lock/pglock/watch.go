@@ -190,6 +190,8 @@ func (h *hub) connect() (*pgx.Conn, error) {
 		}
 	}
 	config.OnNotification = nil // or WaitForNotification would get none
+	name := config.RuntimeParams["application_name"]
+	config.RuntimeParams["application_name"] = strings.TrimSpace(name + " fencing-listener")
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
