@@ -104,7 +104,7 @@ func TestS5_ABlockedRaiseGrantsNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return b.Renew(t.Context(), old) != nil }, within, 5*time.Millisecond)
 
 	next := request()
-	next.TTL = time.Second
+	next.TTL = 20 * time.Second // so it waits for 10s
 	failed := make(chan error, 1)
 	go func() { _, err := b.Acquire(t.Context(), next); failed <- err }()
 	require.Eventually(t, func() bool {
@@ -114,6 +114,7 @@ func TestS5_ABlockedRaiseGrantsNothing(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrHeld, "others are told at once")
 	require.ErrorIs(t, b.Renew(t.Context(), old), lock.ErrLost)
 	require.ErrorIs(t, b.Release(t.Context(), old), lock.ErrLost)
+	require.Empty(t, failed, "all that while it waits")
 	err = <-failed
 	require.ErrorIs(t, err, guard.ErrBlocked)
 	require.ErrorContains(t, err, `of application "earlier", idle in transaction`)
@@ -123,6 +124,26 @@ func TestS5_ABlockedRaiseGrantsNothing(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()), "its fence was still in force")
 
 	require.Greater(t, acquire(t, b, request()), token)
+}
+
+// Fault 1: an attempt that was given up is still under way in the server when it is
+// undone.
+func TestAReleaseWaitsForTheAcquisitionThatItUndoes(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, database(t))
+	b, r := open(t, pool), request()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "select fencing.lease_acquire($1, $2, '', 60000)", r.Resource, r.Nonce)
+	require.NoError(t, err)
+	released := make(chan error, 1)
+	go func() { released <- b.Release(context.WithoutCancel(t.Context()), r) }()
+	require.Eventually(t, func() bool {
+		return query[bool](t, pool, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+	}, within, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-released)
+	acquire(t, b, request())
 }
 
 // Fault 1: the attempt is given up while it waits in the server; its undo, in
