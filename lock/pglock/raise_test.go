@@ -17,7 +17,8 @@ import (
 
 func store(t *testing.T, pool *pgxpool.Pool) *pgguard.Guard {
 	t.Helper()
-	g, err := pgguard.New(pool)
+	// A transaction that a test leaves idle is not ended by the server.
+	g, err := pgguard.New(pool, pgguard.WithLockTimeout(2*time.Minute), pgguard.WithIdleTimeout(time.Minute))
 	require.NoError(t, err)
 	return g
 }
@@ -101,10 +102,11 @@ func TestS5_ABlockedRaiseGrantsNothing(t *testing.T) {
 	token := acquire(t, b, old)
 	tx, err := g.Begin(guard.NewContext(t.Context(), guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce}))
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	require.Eventually(t, func() bool { return b.Renew(t.Context(), old) != nil }, within, 5*time.Millisecond)
 
 	next := request()
-	next.TTL = 20 * time.Second // so it waits for 10s
+	next.TTL = 8 * time.Second // so it waits for 4s
 	failed := make(chan error, 1)
 	go func() { _, err := b.Acquire(t.Context(), next); failed <- err }()
 	require.Eventually(t, func() bool {
@@ -134,6 +136,7 @@ func TestAReleaseWaitsForTheAcquisitionThatItUndoes(t *testing.T) {
 	b, r := open(t, pool), request()
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	_, err = tx.Exec(t.Context(), "select fencing.lease_acquire($1, $2, '', 60000)", r.Resource, r.Nonce)
 	require.NoError(t, err)
 	released := make(chan error, 1)
@@ -157,6 +160,7 @@ func TestAnAttemptThatIsGivenUpLeavesNoLease(t *testing.T) {
 	token := acquire(t, b, old)
 	tx, err := g.Begin(guard.NewContext(t.Context(), guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce}))
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	l := locker(t, b, lock.WithTTL(time.Minute))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
