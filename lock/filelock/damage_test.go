@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -152,6 +153,32 @@ func TestADeletedFileIsNotUsedAnyMore(t *testing.T) {
 	acquire(t, b, request())
 }
 
+// The file is deleted while somebody waits for it: then the next one to come has
+// another, and the old one is no lock any more.
+func TestAWaiterForADeletedFileUsesTheNewOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := open(t, dir)
+	r := request()
+	acquire(t, b, r)
+	require.NoError(t, b.Release(t.Context(), r))
+	path := lockFile(t, dir)
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	got := make(chan error, 1)
+	go func() {
+		_, err := b.Acquire(t.Context(), request())
+		got <- err
+	}()
+	require.Eventually(t, func() bool { return filelock.Descriptors(t, path) > 1 || len(got) > 0 }, within, time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	acquire(t, open(t, dir), request())
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_UN))
+	require.ErrorIs(t, <-got, lock.ErrHeld)
+}
+
 func TestNobodyIsLedElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,4 +235,16 @@ func TestAFullDiskGrantsNothing(t *testing.T) {
 	require.True(t, errors.Is(err, unix.ENOSPC), "%v", err)
 	require.NoError(t, os.Remove(filler))
 	require.EqualValues(t, 1, acquire(t, b, request()))
+}
+
+// The first write is cut short: what is left must not look like somebody's data.
+func TestAFirstWriteThatFailsLeavesNoGarbage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_TTL=1h", childEnv+"_LIMIT=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "file too large")
+	require.EqualValues(t, 1, acquire(t, open(t, dir), request()))
 }

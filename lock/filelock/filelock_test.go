@@ -95,6 +95,11 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv(childEnv+"_LIMIT") != "" {
+		filelock.LimitFileSize()
+		_, err := b.Acquire(context.Background(), request())
+		return err
+	}
 	l, err := lock.New(b, lock.WithTTL(ttl), lock.WithHolder("the child"))
 	if err != nil {
 		return err
@@ -290,6 +295,25 @@ func TestAReleaseWakesAWaiterOfTheSameProcess(t *testing.T) {
 	go func() { got <- two.Do(ctx, resource, func(context.Context) error { return nil }) }()
 	require.NoError(t, s.Release(ctx))
 	require.NoError(t, <-got)
+}
+
+// Of a lock that another process holds, a waiter must not count on being woken.
+func TestOnlyOurOwnReleasesWake(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mine, other := open(t, dir), open(t, dir)
+	r := request()
+	acquire(t, mine, r)
+	silent := func(b *filelock.Backend) bool {
+		_, err := b.Acquire(t.Context(), request())
+		held, ok := errors.AsType[*lock.HeldError](err)
+		require.True(t, ok, "%v", err)
+		return held.Silent
+	}
+	require.False(t, silent(mine))
+	require.True(t, silent(other))
+	require.NoError(t, other.Join(t.Context(), r, "second"))
+	require.True(t, silent(mine), "the last one out may be the other")
 }
 
 func TestOddNamesStayInTheirDirectory(t *testing.T) {

@@ -2,6 +2,7 @@ package filelock
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,19 @@ func TinyFileSystem(t testing.TB) string {
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	return dir
+}
+
+// Descriptors returns how many descriptors of this process are of the file.
+func Descriptors(t testing.TB, path string) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && target == path {
+			n++
+		}
+	}
+	return n
 }
 
 func TestNetworkFileSystemsAreRefused(t *testing.T) {

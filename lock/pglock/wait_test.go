@@ -3,8 +3,10 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,8 +126,18 @@ func TestBehindPgBouncerWaitersPoll(t *testing.T) {
 	direct := database(t)
 	u, err := url.Parse(servertest.PgBouncer(t, direct))
 	require.NoError(t, err)
-	u.RawQuery += "&default_query_exec_mode=exec"
-	b := open(t, connect(t, u.String()))
+	u.RawQuery += "&default_query_exec_mode=exec&pool_max_conns=1"
+	config, err := pgxpool.ParseConfig(u.String())
+	require.NoError(t, err)
+	var dials atomic.Int64
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	b := open(t, pool)
 	wake, stop := b.Watch(lock.Request{Resource: resource})
 	defer stop()
 
@@ -144,7 +156,8 @@ func TestBehindPgBouncerWaitersPoll(t *testing.T) {
 		t.Fatal("a watch that hears nothing has come into effect")
 	default:
 	}
-	require.Zero(t, query[int](t, connect(t, direct), "select count(*) from pg_stat_activity where query = 'listen fencing_lease' and datname = current_database()"))
+	require.Eventually(t, func() bool { return dials.Load() > 2 }, within, time.Millisecond, "the pool's one, and one that is a second attempt to listen")
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_listening_channels()"))
 }
 
 func TestWithoutListenThereIsNoConnection(t *testing.T) {
