@@ -134,6 +134,21 @@ func TestReleasedLeasesDoNotPileUp(t *testing.T) {
 	require.Equal(t, counters, query[int](t, pool, "select count(*) from fencing.lease_counter"))
 }
 
+// Between two visits of autovacuum the table must not grow by the size of a row with
+// each lock.
+func TestTheTableIsNotBloatedByUse(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, database(t))
+	b := open(t, pool)
+	for range 1000 {
+		r := request()
+		acquire(t, b, r)
+		require.NoError(t, b.Renew(t.Context(), r))
+		require.NoError(t, b.Release(t.Context(), r))
+	}
+	require.Less(t, query[int](t, pool, "select pg_relation_size('fencing.lease')"), 1000*100)
+}
+
 // The row of a holder who died is used again by the next one, and swept if there
 // is none.
 func TestWhatTheDeadLeaveBehind(t *testing.T) {
