@@ -125,7 +125,7 @@ func (w *waiter) explain(ctx context.Context, err error) error {
 func (w *waiter) pause() time.Duration {
 	held, _ := errors.AsType[*HeldError](w.reason())
 	mean := w.locker.retryWait
-	if w.line.live && (held == nil || !held.Silent) {
+	if w.line.live && (held == nil || !held.Silent && held.Remaining > 0) {
 		mean = max(mean, listenWait)
 	}
 	if w.locker.fair { // or the queue would take us for dead

@@ -123,7 +123,7 @@ func TestToolsApplyTheSchemaAndTheProtection(t *testing.T) {
 				more, err := migrations.RenderChanges(
 					tool.tool,
 					migrations.Change{Number: 1, Name: "inventory", Up: `CREATE TABLE inventory ("Sku" text PRIMARY KEY);`, Down: "DROP TABLE inventory;"},
-					migrations.Change{Number: 5, Name: "protect_inventory", Up: up, Down: down},
+					migrations.Change{Number: 2 + migrations.Latest, Name: "protect_inventory", Up: up, Down: down},
 				)
 				require.NoError(t, err)
 				fsys := folder(append(files, more...))
@@ -205,6 +205,8 @@ func requireFencing(t *testing.T, conn *pgx.Conn, schema string) {
 		require.NoError(t, err)
 	}
 	call("", "SELECT @.raise(#, 1, 'n'); SELECT @.issue(#, 'm'); SELECT @.next_token('r'); SELECT @.once('o')")
+	call("", "SELECT @.lease_acquire(#, 'l', '', 9000); SELECT @.lease_renew(ARRAY[#], '{l}', '{9000}'); SELECT @.lease_holding(#)")
+	call("", "SELECT @.lease_acquire_in_turn(#, 'k', '', 9000, 0, 100, NULL, 9000); SELECT @.lease_release(#, 'l', 'l'); SELECT @.lease_withdraw(#, 'k')")
 	call("UF001", "SELECT @.enter(#, 1, 'n')")
 	call("UF002", "SELECT @.enter('unknown', 1, 'n')")
 	call("UF003", "SELECT @.enter_all('{}', '{}', '{}')")

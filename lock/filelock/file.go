@@ -1,0 +1,248 @@
+package filelock
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+)
+
+// A lock file begins with the counter, padded to a sector: disks write one wholly or
+// not at all, which is what Postgres too relies on for its control file. The lease
+// follows as a line with a checksum; a torn one is none, and it may get lost
+// together with the host.
+const (
+	magic      = "fencing lock 1\n"
+	headerSize = 512
+	noLease    = "-\n"
+	sizeLimit  = 1 << 20
+)
+
+// busyLimit is how long a call waits for other processes to read and write a
+// record, each of which takes the time of one fsync.
+const busyLimit = time.Second
+
+var (
+	errBusy    = errors.New("another process has stopped in the middle of using the file")
+	errGarbage = errors.New("has something that is no lock; nothing was changed, choose another directory")
+)
+
+// A lease is what a file says of its lock.
+type lease struct {
+	Resource string        `json:"resource"`
+	Token    guard.Token   `json:"token"` // a string, as everywhere in JSON
+	Nonce    string        `json:"nonce"`
+	Holder   string        `json:"holder"`
+	Members  []member      `json:"members"`
+	Clock    string        `json:"clock"`
+	Expires  time.Duration `json:"expires"` // by the clock
+}
+
+// A member is who acquired, under its nonce, or joined.
+type member struct {
+	ID      string `json:"id"`
+	Process string `json:"process"`
+}
+
+// A file is the open and locked file of a resource.
+type file struct {
+	*os.File
+	fresh bool // it has nothing in it
+	token guard.Token
+	lease *lease
+}
+
+// fileName keeps the name of the resource readable as far as every file system can
+// tell names apart, and the hash does the rest: names may be long, differ in case,
+// or contain anything.
+func fileName(resource string) string {
+	readable := make([]byte, 0, 40)
+	for i := range min(len(resource), cap(readable)) {
+		c := resource[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-') {
+			c = '_'
+		}
+		readable = append(readable, c)
+	}
+	sum := sha256.Sum256([]byte(resource))
+	return string(readable) + "." + hex.EncodeToString(sum[:16]) + ".lock"
+}
+
+// do calls work with the file of resource, alone on this host. If there is none
+// and it is not to be created, nobody has the lock.
+func (b *Backend) do(ctx context.Context, resource string, create bool, work func(f *file) error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	path := filepath.Join(b.dir, fileName(resource))
+	for {
+		f, err := openLocked(ctx, path, create)
+		if errors.Is(err, fs.ErrNotExist) && !create {
+			return lock.ErrLost
+		}
+		if err != nil {
+			return err
+		}
+		err = b.use(f, path, resource, work)
+		if closeErr := f.Close(); err == nil { // unlocks
+			err = closeErr
+		}
+		if !errors.Is(err, errReplaced) {
+			return err
+		}
+	}
+}
+
+var errReplaced = errors.New("the file was replaced")
+
+func (b *Backend) use(f *file, path, resource string, work func(f *file) error) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// Somebody has deleted it, in spite of the warning: whoever comes next uses
+	// the new one.
+	if current, err := os.Stat(path); err != nil || !os.SameFile(mine, current) {
+		return errReplaced
+	}
+	if err := f.read(mine, resource); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return work(f)
+}
+
+func openLocked(ctx context.Context, path string, create bool) (*file, error) {
+	flags := os.O_RDWR | noFollow
+	if create {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(path, flags, 0o666) // less the umask, which says who shares
+	if err != nil {
+		return nil, err
+	}
+	end := time.Now().Add(busyLimit)
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		err := flock(f, exclusive)
+		switch {
+		case err == nil:
+			return &file{File: f}, nil
+		case !errors.Is(err, errLocked):
+			_ = f.Close()
+			return nil, &fs.PathError{Op: "flock", Path: path, Err: err}
+		case time.Now().After(end):
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: %w", path, errBusy)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// read takes the file for a lock only if it is one, or nothing yet: empty, or
+// zeroes that a crash of the host has left.
+func (f *file) read(info os.FileInfo, resource string) error {
+	if !info.Mode().IsRegular() || info.Size() > sizeLimit {
+		return errGarbage
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, sizeLimit))
+	if err != nil {
+		return err
+	}
+	if len(bytes.Trim(text, "\x00")) == 0 {
+		f.fresh = true
+		return nil
+	}
+	if len(text) < headerSize {
+		return errGarbage
+	}
+	var token int64
+	if _, err := fmt.Sscanf(string(text[len(magic):headerSize]), "%d\n", &token); err != nil || !bytes.Equal(text[:headerSize], header(guard.Token(token))) {
+		return errGarbage
+	}
+	f.token = guard.Token(token)
+	line, _, _ := bytes.Cut(text[headerSize:], []byte("\n"))
+	sum, text, _ := bytes.Cut(line, []byte(" "))
+	if string(sum) != checksum(text) {
+		return nil
+	}
+	l := new(lease)
+	if err := json.Unmarshal(text, l); err != nil || l.Resource != resource {
+		return errGarbage
+	}
+	f.lease = l
+	return nil
+}
+
+func header(token guard.Token) []byte {
+	text := fmt.Sprintf("%s%d\n", magic, token)
+	text += checksum([]byte(text)) + "\n"
+	return append([]byte(text), bytes.Repeat([]byte("\n"), headerSize-len(text))...)
+}
+
+func (l *lease) line() ([]byte, error) {
+	if l == nil {
+		return []byte(noLease), nil
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%s %s\n", checksum(text), text), nil
+}
+
+func checksum(text []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) }
+
+// writeLease changes the lease and leaves the token as it is.
+func (f *file) writeLease(l *lease) error {
+	line, err := l.line()
+	if err == nil {
+		_, err = f.WriteAt(line, headerSize)
+	}
+	return err
+}
+
+// writeAll also changes the token, which nobody may see before it is on disk.
+func (f *file) writeAll(l *lease) error {
+	line, err := l.line()
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(append(header(l.Token), line...), 0); err == nil {
+		err = f.Sync()
+	}
+	if !f.fresh {
+		return err
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(f.Name()))
+	}
+	if err != nil {
+		_ = f.Truncate(0) // a full disk must not leave what looks like garbage
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}

@@ -1,0 +1,16 @@
+DROP FUNCTION fencing.lease_holding(text);
+DROP FUNCTION fencing.lease_release(text, text, text);
+DROP FUNCTION fencing.lease_renew(text[], text[], bigint[], text);
+DROP FUNCTION fencing.lease_withdraw(text, text);
+DROP FUNCTION fencing.lease_acquire_in_turn(text, text, text, bigint, bigint, bigint, integer, bigint);
+DROP FUNCTION fencing.lease_acquire(text, text, text, bigint, bigint, bigint, integer);
+DROP FUNCTION fencing.lease_token(text, bigint, bigint);
+DROP FUNCTION fencing.lease_wake(text);
+DROP FUNCTION fencing.lease_durable(boolean);
+DROP FUNCTION fencing.lease_left(timestamptz);
+DROP FUNCTION fencing.lease_gate(text);
+DROP FUNCTION fencing.lease_hash(text);
+DROP TABLE fencing.lease_queue;
+DROP TABLE fencing.lease_counter;
+DROP TABLE fencing.lease;
+CREATE OR REPLACE FUNCTION fencing.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
