@@ -100,7 +100,7 @@ func hire(ctx context.Context, s servers.Servers, name string, unguarded, halt b
 	}
 	flags := []string{"-worker=" + name, fmt.Sprintf("-unguarded=%t", unguarded), fmt.Sprintf("-halt=%t", halt)}
 	cmd := exec.CommandContext(ctx, self, append(flags, buyers...)...)
-	cmd.Env = append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+s.Postgres, "REDIS_URL="+s.Redis)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

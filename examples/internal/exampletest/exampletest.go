@@ -62,7 +62,7 @@ func RunAlone(t *testing.T, program string) (out string, code int) {
 // Environment is that of a program that runs on s, whatever addresses the test's own
 // has.
 func Environment(s servers.Servers) []string {
-	return append(os.Environ(), "POSTGRES_URL="+s.Postgres, "REDIS_URL="+s.Redis)
+	return append(os.Environ(), "DATABASE_URL="+s.Postgres, "REDIS_URL="+s.Redis)
 }
 
 // SkipUninstalled skips the test if the program was to start servers itself and says

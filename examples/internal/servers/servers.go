@@ -20,13 +20,13 @@ import (
 type Servers struct{ Postgres, Redis string }
 
 // Parse parses the command line, to which it adds the flags -postgres and -redis,
-// and takes what they leave open from POSTGRES_URL and REDIS_URL.
+// and takes what they leave open from DATABASE_URL and REDIS_URL.
 func Parse() Servers {
 	var s Servers
-	flag.StringVar(&s.Postgres, "postgres", "", "`URL` of Postgres (default $POSTGRES_URL, else a private server)")
+	flag.StringVar(&s.Postgres, "postgres", "", "`URL` of Postgres (default $DATABASE_URL, else a private server)")
 	flag.StringVar(&s.Redis, "redis", "", "`URL` of Redis (default $REDIS_URL, else one inside of this process)")
 	flag.Parse()
-	s.Postgres = cmp.Or(s.Postgres, os.Getenv("POSTGRES_URL"))
+	s.Postgres = cmp.Or(s.Postgres, os.Getenv("DATABASE_URL"))
 	s.Redis = cmp.Or(s.Redis, os.Getenv("REDIS_URL"))
 	return s
 }
@@ -38,7 +38,7 @@ func (s *Servers) Start(ctx context.Context) (stop func() error, err error) {
 	if s.Postgres == "" {
 		server, err := localserver.StartPostgres(ctx, localserver.PostgresOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("no Postgres: name one with -postgres URL or POSTGRES_URL: %w", err)
+			return nil, fmt.Errorf("no Postgres: name one with -postgres URL or DATABASE_URL: %w", err)
 		}
 		s.Postgres, stop = server.URL(""), server.Stop
 	}
