@@ -208,7 +208,7 @@ func (h *hub) connect() (*pgx.Conn, error) {
 // stays so.
 func subscribe(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
-	if err := conn.QueryRow(ctx, "select pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
 		return err
 	}
 	if pid != conn.PgConn().PID() {
@@ -223,7 +223,7 @@ func (h *hub) prove(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), listenCall)
 	defer cancel()
 	hello := "hello " + rand.Text()
-	if _, err := h.backend.pool.Exec(ctx, "select pg_notify($1, $2)", channelName, hello); err != nil {
+	if _, err := h.backend.pool.Exec(ctx, "select pg_catalog.pg_notify($1, $2)", channelName, hello); err != nil {
 		return err
 	}
 	for end := time.Now().Add(listenCall); ; {
