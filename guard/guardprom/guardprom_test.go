@@ -53,23 +53,23 @@ func TestHistoryIsCounted(t *testing.T) {
 	h.Play(t, t.Context(), newObserver(t, reg), func() {})
 	got := scrape(t, reg)
 	for name, want := range map[string]float64{
-		"fencing_acquisitions_total":                           h.Acquisitions,
-		"fencing_lock_wait_seconds count":                      h.Waits,
-		"fencing_lock_wait_seconds sum":                        (h.FirstWait + h.SecondWait).Seconds(),
-		"fencing_lock_waits_given_up_total":                    h.WaitsGivenUp,
-		"fencing_raise_wait_seconds count":                     h.Raises, // on the bubble's clock the refused one took no time
-		"fencing_rejections_total{reason=stale}":               h.RefusedRaises + h.RefusedWrites,
-		"fencing_rejections_total{reason=conflict}":            0,
-		"fencing_sequencer_regressions_total":                  h.Regressions,
-		"fencing_renewals_total{outcome=ok}":                   h.Renewals,
-		"fencing_lease_remaining_at_commit_seconds count":      h.Commits,
-		"fencing_lease_remaining_at_commit_seconds first":      0,
-		"fencing_leases_lost_total":                            h.Lost,
-		"fencing_releases_total{outcome=ok}":                   h.Released,
-		"fencing_releases_total{outcome=lost}":                 h.ReleasedLost,
-		"fencing_lease_remaining_at_release_seconds count":     h.Released + h.ReleasedLost,
-		"fencing_lease_remaining_at_release_seconds first":     h.ReleasedLost,
-		"fencing_unguarded_writes_total":                       0,
+		"fencing_acquisitions_total":                       h.Acquisitions,
+		"fencing_lock_wait_seconds count":                  h.Waits,
+		"fencing_lock_wait_seconds sum":                    (h.FirstWait + h.SecondWait).Seconds(),
+		"fencing_lock_waits_given_up_total":                h.WaitsGivenUp,
+		"fencing_raise_wait_seconds count":                 h.Raises, // on the bubble's clock the refused one took no time
+		"fencing_rejections_total{reason=stale}":           h.RefusedRaises + h.RefusedWrites,
+		"fencing_rejections_total{reason=conflict}":        0,
+		"fencing_sequencer_regressions_total":              h.Regressions,
+		"fencing_renewals_total{outcome=ok}":               h.Renewals,
+		"fencing_lease_remaining_at_commit_seconds count":  h.Commits,
+		"fencing_lease_remaining_at_commit_seconds first":  0,
+		"fencing_leases_lost_total":                        h.Lost,
+		"fencing_releases_total{outcome=ok}":               h.Released,
+		"fencing_releases_total{outcome=lost}":             h.ReleasedLost,
+		"fencing_lease_remaining_at_release_seconds count": h.Released + h.ReleasedLost,
+		"fencing_lease_remaining_at_release_seconds first": h.ReleasedLost,
+		"fencing_unguarded_writes_total":                   0,
 	} {
 		require.Contains(t, got, name)
 		require.InDelta(t, want, got[name], 0.01, name)

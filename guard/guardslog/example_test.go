@@ -15,8 +15,9 @@ import (
 func ExampleNew() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "took" {
-				return slog.Attr{} // they differ from run to run
+			switch a.Key {
+			case slog.TimeKey, "took", "error": // they differ from run to run
+				return slog.Attr{}
 			}
 			return a
 		},
@@ -35,5 +36,7 @@ func ExampleNew() {
 	if err := locker.Do(ctx, "inventory:sku-42", func(context.Context) error { return nil }); err != nil {
 		log.Fatal(err)
 	}
-	// Output: ?
+	// Output:
+	// level=WARN msg="fence refused" resource=inventory:sku-42 token=1 holder=worker-a
+	// level=WARN msg="fence repaired" resource=inventory:sku-42 token=41 holder=worker-a
 }
