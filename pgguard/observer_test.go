@@ -153,8 +153,20 @@ func TestObserverIsToldOnceOfAnUnknownCommit(t *testing.T) {
 			_, err := results.Exec()
 			return errors.Join(err, results.Close())
 		},
+		"batch that is cut off in the middle": func(string) error {
+			b := &pgx.Batch{}
+			b.Queue("select 1")
+			b.Queue("select pg_terminate_backend(pg_backend_pid())")
+			results := g.SendBatch(ctx, b)
+			_, err := results.Exec()
+			require.NoError(t, err)
+			_, err = results.Exec()
+			return errors.Join(err, results.Close())
+		},
 	} {
-		p.failOn("insert into item", loseReply, nil)
+		if name != "batch that is cut off in the middle" {
+			p.failOn("insert into item", loseReply, nil)
+		}
 		require.ErrorIs(t, call(name), guard.ErrCommitUnknown, name)
 		events := r.take()
 		require.Len(t, events, 1, name)

@@ -91,6 +91,16 @@ func TestEveryKindOfEventChangesAMetric(t *testing.T) {
 	require.Equal(t, before, scrape(t, reg))
 }
 
+// The sum of a histogram is a counter: it must not fall.
+func TestLeaseThatOverranHadNothingLeft(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	newObserver(t, reg).Observe(guard.Event{Kind: guard.EventReleased, Remaining: -time.Hour})
+	got := scrape(t, reg)
+	require.InDelta(t, 1, got["fencing_lease_remaining_at_release_seconds first"], 0)
+	require.InDelta(t, 0, got["fencing_lease_remaining_at_release_seconds sum"], 0)
+}
+
 func TestErrorsHaveTheirSeries(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()

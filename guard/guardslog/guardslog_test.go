@@ -25,6 +25,7 @@ type records struct {
 	level slog.Level
 	lines []map[string]any
 	text  string
+	any   []slog.Attr // whose values a handler can look into
 	ctxs  []context.Context
 }
 
@@ -39,6 +40,12 @@ func (r *records) Handle(ctx context.Context, record slog.Record) error {
 	if err := slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}).Handle(ctx, record); err != nil {
 		return err
 	}
+	record.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindAny {
+			r.any = append(r.any, a)
+		}
+		return true
+	})
 	line := make(map[string]any)
 	if err := json.Unmarshal(b.Bytes(), &line); err != nil {
 		return err
@@ -119,9 +126,7 @@ func TestNonceIsInNoAttribute(t *testing.T) {
 	}
 	require.Len(t, r.lines, len(guard.EventKinds()))
 	require.NotContains(t, r.text, f.Nonce)
-	for _, line := range r.lines {
-		require.IsType(t, "", line["error"])
-	}
+	require.Empty(t, r.any)
 }
 
 func TestWithoutALoggerItIsTheDefaultOne(t *testing.T) {
