@@ -34,6 +34,9 @@ type rule struct {
 var policy = []rule{
 	{packages: "guard"},
 	{packages: "guard/guardtest", own: []string{"guard"}, modules: []string{testify}},
+	{packages: "guard/guardslog", own: []string{"guard"}},
+	{packages: "guard/guardprom", own: watched, modules: []string{prometheus}},
+	{packages: "guard/guardotel", own: watched, modules: otel},
 
 	{packages: "sequencer", own: []string{"guard"}},
 	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
@@ -50,7 +53,14 @@ var policy = []rule{
 }
 
 var (
-	testify  = "github.com/stretchr/testify"
+	testify    = "github.com/stretchr/testify"
+	prometheus = "github.com/prometheus/client_golang"
+	otel       = []string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}
+	watched    = []string{"guard", "internal/metrics"}
+	// reserved modules are nobody's driver: only packages whose rule names them, and
+	// programs, import them. The SDK is for tests.
+	reserved = slices.Concat([]string{prometheus, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric"}, otel)
+
 	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
 	backEnds = []string{"lock", "guard", "sequencer", "internal/rediskeys"}
 	// free packages are programs, and helpers that nobody outside can import.
@@ -128,7 +138,10 @@ func violations(p pkg, packages map[string]pkg) (broken []string) {
 			}
 		case dep.Module == nil:
 			broken = append(broken, fmt.Sprintf("%s imports %s, which is of no known module", name, imported))
-		case !slices.Contains(r.modules, dep.Module.Path):
+		case slices.Contains(r.modules, dep.Module.Path):
+		case slices.Contains(reserved, dep.Module.Path):
+			broken = append(broken, fmt.Sprintf("%s imports %s, which only the adapters may that are named after it", name, imported))
+		default:
 			drivers[dep.Module.Path] = true
 		}
 	}
@@ -156,7 +169,7 @@ func matches(name, pattern string) bool {
 func TestPolicyRefuses(t *testing.T) {
 	t.Parallel()
 	packages := map[string]pkg{"context": {Standard: true}}
-	for _, path := range []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9", testify} {
+	for _, path := range []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9", testify, prometheus, otel[1], "go.opentelemetry.io/otel/sdk"} {
 		packages[path+"/sub"] = pkg{Module: &struct{ Path string }{path}}
 	}
 	for name, c := range map[string]struct {
@@ -169,6 +182,15 @@ func TestPolicyRefuses(t *testing.T) {
 		"guard takes the standard library":     {"guard", []string{"context"}, ""},
 		"guardtest takes testify":              {"guard/guardtest", []string{testify + "/sub", module + "/guard"}, ""},
 		"guardtest takes no driver":            {"guard/guardtest", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
+		"guardslog takes slog alone":           {"guard/guardslog", []string{prometheus + "/sub"}, "only the adapters"},
+		"guardprom takes Prometheus":           {"guard/guardprom", []string{prometheus + "/sub", module + "/guard", module + "/internal/metrics"}, ""},
+		"guardprom takes no OpenTelemetry":     {"guard/guardprom", []string{otel[1] + "/sub"}, "only the adapters"},
+		"guardprom takes no lock by itself":    {"guard/guardprom", []string{module + "/lock"}, "imports lock"},
+		"guardotel takes OpenTelemetry":        {"guard/guardotel", []string{otel[1] + "/sub"}, ""},
+		"guardotel takes no SDK":               {"guard/guardotel", []string{"go.opentelemetry.io/otel/sdk/sub"}, "only the adapters"},
+		"guard takes no metrics":               {"guard", []string{prometheus + "/sub"}, "only the adapters"},
+		"metrics are no driver of a back end":  {"lock/redislock", []string{prometheus + "/sub"}, "only the adapters"},
+		"metrics are no driver of a guard":     {"pgguard", []string{otel[1] + "/sub"}, "only the adapters"},
 		"lock takes no driver":                 {"lock", []string{"github.com/redis/go-redis/v9/sub"}, "go-redis"},
 		"lock takes no guard of a store":       {"lock", []string{module + "/pgguard"}, "pgguard"},
 		"a back end takes one driver":          {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},

@@ -149,7 +149,7 @@ func (p *Plugin) enterEarly(db *gorm.DB) {
 		}
 	}
 	if len(guard.Fences(stmt.Context)) == 0 {
-		_ = db.AddError(p.refuse(noFence(table)))
+		_ = db.AddError(p.refuse(stmt.Context, noFence(table)))
 		return
 	}
 	if t, ok := stmt.ConnPool.(*transaction); ok && p.mode.fences() {

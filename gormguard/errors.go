@@ -10,7 +10,8 @@ import (
 // ErrRaw: SQL that GORM did not build writes a guarded table in ModeRow or
 // ModeBoth, where nobody could compare and stamp its rows; or a statement is built
 // in a way that cannot be guarded. Nothing was written. [Unguarded] is the way out.
-var ErrRaw = errors.New("statement cannot be guarded")
+// It is [guard.ErrUnguarded] too.
+var ErrRaw = fmt.Errorf("%w: the statement cannot be guarded", guard.ErrUnguarded)
 
 func noFence(table string) error {
 	return fmt.Errorf("gormguard: write to %q: %w in the context; use db.WithContext with the context of a lease; nothing was written", table, guard.ErrNoFence)

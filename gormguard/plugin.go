@@ -81,9 +81,10 @@ func WithColumn(name string) Option { return func(p *Plugin) { p.column = name }
 // WithMode sets the mode. Defaults to ModeFence.
 func WithMode(m Mode) Option { return func(p *Plugin) { p.mode = m } }
 
-// WithObserver reports [guard.EventRaised] and [guard.EventRefused], and every
-// write that [Unguarded] let through: an event without a kind, whose Err is an
-// *[UnguardedError].
+// WithObserver reports [guard.EventRaised], [guard.EventCommitted] of transactions
+// that have entered, [guard.EventRefused], and with [guard.EventUnguarded] every
+// write that [Unguarded] let through, whose Err is an *[UnguardedError]. Of a raise
+// by a locker with an observer it is that one which is told.
 func WithObserver(ob guard.Observer) Option { return func(p *Plugin) { p.observer = ob } }
 
 // WithGuardOptions configures the guard that raises and enters, for example with

@@ -138,6 +138,8 @@ func TestUnguardedTellsTheObserver(t *testing.T) {
 		require.NoError(t, gormguard.Unguarded(db, "migration").AutoMigrate(&Boss{}))
 		require.Len(t, events, 3)
 		require.Equal(t, guard.EventRefused, events[0].Kind)
+		require.Equal(t, guard.EventUnguarded, events[1].Kind)
+		require.Equal(t, guard.EventUnguarded, events[2].Kind)
 		require.Equal(t, &gormguard.UnguardedError{Table: "bosses", Reason: "repair 17"}, events[1].Err)
 		require.Equal(t, &gormguard.UnguardedError{Table: "bosses", Reason: "repair 18"}, events[2].Err)
 	})

@@ -34,14 +34,14 @@ func (p *Plugin) guarded(ctx context.Context, v verdict, plan *rowPlan) (bool, e
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
-		return false, p.refuse(noFence(v.table))
+		return false, p.refuse(ctx, noFence(v.table))
 	}
 	if v.control != controlNone {
-		return false, p.refuse(raw(v.table, "it also begins or ends a transaction or a savepoint"))
+		return false, p.refuse(ctx, raw(v.table, "it also begins or ends a transaction or a savepoint"))
 	}
 	if p.mode.stamps() {
 		if err := plan.complete(v); err != nil {
-			return false, p.refuse(err)
+			return false, p.refuse(ctx, err)
 		}
 	}
 	return p.mode.fences(), nil
@@ -62,8 +62,8 @@ func passed(ctx context.Context, conn gorm.ConnPool) context.Context {
 
 func isPassed(ctx context.Context) bool { return ctx.Value(passedKey{}) != nil }
 
-func (p *Plugin) refuse(err error) error {
-	p.observer.Observe(guard.Event{Kind: guard.EventRefused, Err: err})
+func (p *Plugin) refuse(ctx context.Context, err error) error {
+	p.observer.Refused(ctx, err)
 	return err
 }
 

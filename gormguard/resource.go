@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -52,8 +53,8 @@ func foreign(stmt *gorm.Statement, v reflect.Value) (resource string, count int)
 	return resource, count
 }
 
-func (p *Plugin) foreignFence(table, resource string) error {
-	return p.refuse(fmt.Errorf("gormguard: write to %q: %w of %q in the context, which the row needs; nothing was written", table, guard.ErrNoFence, resource))
+func (p *Plugin) foreignFence(ctx context.Context, table, resource string) error {
+	return p.refuse(ctx, fmt.Errorf("gormguard: write to %q: %w of %q in the context, which the row needs; nothing was written", table, guard.ErrNoFence, resource))
 }
 
 // needsResource reports whether the rows of the statement name their fences.
@@ -68,7 +69,7 @@ func (p *Plugin) checkInsertedResources(db *gorm.DB) {
 		return
 	}
 	if resource, _ := foreign(db.Statement, inserted(db.Statement)); resource != "" {
-		_ = db.AddError(p.foreignFence(db.Statement.Table, resource))
+		_ = db.AddError(p.foreignFence(db.Statement.Context, db.Statement.Table, resource))
 	}
 }
 
@@ -117,7 +118,7 @@ func (p *Plugin) checkStoredResources(db *gorm.DB) {
 		return
 	}
 	if resource, _ := foreign(stmt, rows); resource != "" {
-		_ = db.AddError(p.foreignFence(stmt.Table, resource))
+		_ = db.AddError(p.foreignFence(stmt.Context, stmt.Table, resource))
 	}
 }
 

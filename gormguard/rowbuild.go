@@ -209,6 +209,6 @@ func (p *Plugin) wholesome(r *rowPlan, stmt *gorm.Statement, start int, set bool
 		why = "it has brackets, quotes or comments that are not complete"
 	}
 	if why != "" {
-		_ = stmt.AddError(p.refuse(raw(r.table, why)))
+		_ = stmt.AddError(p.refuse(stmt.Context, raw(r.table, why)))
 	}
 }

@@ -83,7 +83,7 @@ func (p *Plugin) plan(db *gorm.DB, insert bool) {
 		err = p.chooseFence(r)
 	}
 	if err != nil {
-		_ = db.AddError(p.refuse(err))
+		_ = db.AddError(p.refuse(stmt.Context, err))
 		return
 	}
 	stmt.Settings.Store(planKey{}, r)

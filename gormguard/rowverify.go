@@ -70,7 +70,7 @@ func (p *Plugin) stale(r *rowPlan, token guard.Token, cause error) error {
 		}
 	}
 	err := &staleRow{guard.StaleError{Held: held, Current: guard.Fence{Resource: held.Resource, Token: token}}, cause}
-	return p.refuse(err)
+	return p.refuse(r.stmt.Context, err)
 }
 
 // staleToken returns the token of the newer row, if the error is that of the

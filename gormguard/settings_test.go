@@ -3,6 +3,7 @@ package gormguard_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/driver/postgres"
@@ -87,6 +88,44 @@ func TestObserverIsToldOfEveryRefusal(t *testing.T) {
 					require.ErrorIs(t, events[before].Err, guard.ErrStale)
 				}
 				require.Len(t, events, 2, name)
+			}
+		})
+	}
+}
+
+// until is a lease with a fixed deadline.
+type until time.Time
+
+func (u until) Deadline() time.Time { return time.Time(u) }
+
+func TestObserverIsToldWhatIsLeftOfTheLeaseAtCommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			var events []guard.Event
+			d := newDatabase(t, e, nil, gormguard.WithObserver(func(ev guard.Event) { events = append(events, ev) }))
+			plain := d.raised("boss", 1)
+			lease := guard.WithDeadline(plain, until(time.Now().Add(-time.Hour)))
+			for i, write := range []func(db *gorm.DB) error{
+				func(db *gorm.DB) error { return db.Model(&Boss{ID: 1}).Update("name", "x").Error },
+				func(db *gorm.DB) error { return db.Exec("UPDATE bosses SET name = 'y'").Error },
+				func(db *gorm.DB) error {
+					return db.Transaction(func(tx *gorm.DB) error {
+						return errors.Join(tx.Save(&Boss{ID: 1, Name: "z"}).Error, tx.Save(&Boss{ID: 2, Name: "z"}).Error)
+					})
+				},
+			} {
+				events = nil
+				require.NoError(t, write(d.db.WithContext(lease)), "%d", i)
+				require.Len(t, events, 1, "%d", i)
+				require.Equal(t, guard.EventCommitted, events[0].Kind, "%d", i)
+				require.Equal(t, "boss", events[0].Fence.Resource, "%d", i)
+				require.LessOrEqual(t, events[0].Remaining, -time.Hour, "%d", i)
+				events = nil
+				require.NoError(t, write(d.db.WithContext(plain)), "%d: under no lease", i)
+				require.NoError(t, d.db.WithContext(lease).Find(&[]Boss{}).Error, "%d: a read", i)
+				require.Empty(t, events, "%d", i)
 			}
 		})
 	}

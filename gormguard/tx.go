@@ -33,8 +33,9 @@ var (
 // A txState is what is known of one transaction, through however many views.
 type txState struct {
 	mu         sync.Mutex
-	foreign    bool          // others may run statements in it unseen: nothing is remembered
-	entered    []guard.Fence // since the last ROLLBACK TO
+	foreign    bool            // others may run statements in it unseen: nothing is remembered
+	entered    []guard.Fence   // since the last ROLLBACK TO
+	ctx        context.Context // that the last fence was entered with, for the observer
 	savepoints []string
 	refused    error // why it must not be committed
 	refusedAt  int   // savepoints set by then
@@ -113,7 +114,7 @@ func (t *transaction) enter(ctx context.Context) error {
 		}
 		return err
 	}
-	s.entered = append(s.entered, held...)
+	s.entered, s.ctx = append(s.entered, held...), ctx
 	return nil
 }
 
@@ -212,13 +213,17 @@ func (t *transaction) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt
 // error would commit the other half of its work.
 func (t *transaction) Commit() error {
 	t.state.mu.Lock()
-	refused := t.state.refused
+	refused, entered, ctx := t.state.refused, t.state.entered, t.state.ctx
 	t.state.mu.Unlock()
 	if refused != nil {
 		_ = t.inner.Rollback()
 		return fmt.Errorf("gormguard: commit: rolled back, because a write in this transaction was refused: %w", refused)
 	}
-	return t.inner.Commit()
+	err := t.inner.Commit()
+	if err == nil && len(entered) > 0 {
+		t.plugin.observer.Committed(ctx, entered)
+	}
+	return err
 }
 
 // Rollback rolls back.

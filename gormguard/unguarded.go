@@ -37,7 +37,7 @@ func (e *UnguardedError) Error() string {
 func (p *Plugin) unguarded(ctx context.Context, table string) bool {
 	reason, ok := ctx.Value(unguardedKey{}).(string)
 	if ok {
-		p.observer.Observe(guard.Event{Err: &UnguardedError{Table: table, Reason: reason}})
+		p.observer.Observe(guard.Event{Kind: guard.EventUnguarded, Context: ctx, Err: &UnguardedError{Table: table, Reason: reason}})
 	}
 	return ok
 }

@@ -8,6 +8,20 @@ import (
 
 type contextKey struct{}
 
+// A carrier is a context with fences. It is not made by context.WithValue, which
+// would have to allocate the slice's header apart: every acquisition makes one.
+type carrier struct {
+	context.Context
+	fences []Fence
+}
+
+func (c *carrier) Value(key any) any {
+	if _, ok := key.(contextKey); ok {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
 // NewContext returns a context that carries fences in addition to those that ctx
 // carries already. A fence replaces an earlier one of the same resource.
 //
@@ -23,7 +37,7 @@ func NewContext(ctx context.Context, fences ...Fence) context.Context {
 			held = slices.Insert(held, i, f)
 		}
 	}
-	return context.WithValue(ctx, contextKey{}, held)
+	return &carrier{ctx, held}
 }
 
 // FromContext returns the fence of resource that ctx carries.
@@ -39,8 +53,11 @@ func FromContext(ctx context.Context, resource string) (Fence, bool) {
 // Fences returns every fence that ctx carries, sorted by resource. The slice is
 // shared: do not change it.
 func Fences(ctx context.Context) []Fence {
-	held, _ := ctx.Value(contextKey{}).([]Fence)
-	return held
+	c, ok := ctx.Value(contextKey{}).(*carrier)
+	if !ok {
+		return nil
+	}
+	return c.fences
 }
 
 func find(held []Fence, resource string) (int, bool) {

@@ -29,6 +29,9 @@ var (
 	// ErrCommitUnknown: the commit was sent and its outcome could not be learned.
 	ErrCommitUnknown = errors.New("commit outcome unknown")
 
+	// ErrUnguarded: a write that its guard has no way to fence. Nothing was written.
+	ErrUnguarded = errors.New("unguarded write")
+
 	// ErrInvalid: a fence, a token or a resource name that no store would take.
 	ErrInvalid = errors.New("invalid fence")
 )

@@ -63,7 +63,7 @@ func (l *Locker) held(ctx context.Context, resource string) *hold {
 // take acquires one lock and raises its fence, waiting for it if asked to.
 func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold, err error) {
 	w := &waiter{locker: l, resource: resource, begun: time.Now()}
-	defer func() { w.stop(err) }()
+	defer func() { w.stop(ctx, err) }()
 	for refused := error(nil); ; {
 		if wait {
 			if err := w.wait(ctx, refused); err != nil {
@@ -72,7 +72,7 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 		}
 		h, err := l.propose(ctx, Request{Resource: resource, Nonce: w.nonce(), Holder: l.holder, TTL: l.ttl})
 		if err == nil {
-			w.granted(h)
+			w.granted(ctx, h)
 			if err = l.secure(ctx, h); err == nil {
 				return h, nil
 			}
@@ -100,7 +100,7 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 		h.end = sent.Add(l.maxHold)
 	}
 	l.keeper.keep(h, sent)
-	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Fence: h.fence, Took: time.Since(sent)})
+	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Context: ctx, Fence: h.fence, Took: time.Since(sent)})
 	return h, nil
 }
 

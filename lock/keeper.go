@@ -221,7 +221,7 @@ func (k *keeper) announce(lost []*hold) {
 	for _, h := range lost {
 		k.mu.Lock()
 		leases, stopRaise, fence := slices.Clone(h.leases), h.stopRaise, h.fence
-		leased := slices.ContainsFunc(leases, func(s *Lease) bool { return !s.released })
+		leased := slices.IndexFunc(leases, func(s *Lease) bool { return !s.released })
 		k.mu.Unlock()
 		if stopRaise != nil {
 			stopRaise(h.lost)
@@ -229,8 +229,8 @@ func (k *keeper) announce(lost []*hold) {
 		for _, s := range leases {
 			s.lose(h.lost)
 		}
-		if leased { // what nobody had, nobody has lost
-			k.observer.Observe(guard.Event{Kind: guard.EventLost, Fence: fence, Err: h.lost})
+		if leased >= 0 { // what nobody had, nobody has lost
+			k.observer.Observe(guard.Event{Kind: guard.EventLost, Context: leases[leased].ctx, Fence: fence, Err: h.lost})
 		}
 	}
 }

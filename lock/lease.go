@@ -45,7 +45,8 @@ func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
 	for i, h := range holds {
 		fences[i] = h.fence
 	}
-	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(context.WithValue(ctx, l, s.scope), fences...))
+	ctxOfLease := guard.WithDeadline(context.WithValue(ctx, l, s.scope), s)
+	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(ctxOfLease, fences...))
 
 	if err := l.keeper.join(ctx, s); err != nil {
 		s.cancel(err)
@@ -126,6 +127,7 @@ func (s *Lease) release(ctx context.Context, end time.Time) error {
 // release takes s out of h and frees the lock if it was the last lease.
 func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) error {
 	last := l.keeper.leave(h, s)
+	begun := time.Now()
 	var err error
 	if last {
 		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
@@ -133,8 +135,10 @@ func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) 
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline
 	l.keeper.mu.Unlock()
+	remaining := deadline.Sub(begun)
 	switch {
 	case lost != nil, errors.Is(err, ErrLost):
+		remaining = min(remaining, 0) // it was lost before, whatever the deadline said
 		e := &LostError{Fence: h.fence, Cause: errNotOurs, Overran: max(0, time.Since(deadline))}
 		if before, ok := errors.AsType[*LostError](lost); ok {
 			e.Cause = before.Cause
@@ -144,7 +148,7 @@ func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) 
 		err = fmt.Errorf("lock: release %q: %w, it frees itself within %v: %w", h.fence.Resource, ErrUnknown, l.ttl, err)
 	}
 	if last {
-		l.observer.Observe(guard.Event{Kind: guard.EventReleased, Fence: h.fence, Err: err})
+		l.observer.Observe(guard.Event{Kind: guard.EventReleased, Context: ctx, Fence: h.fence, Took: time.Since(begun), Remaining: remaining, Err: err})
 	}
 	return err
 }

@@ -80,8 +80,10 @@ func WithSequencer(s sequencer.Sequencer) Option {
 // needs a back end that implements [FairBackend].
 func WithFair() Option { return func(c *config) { c.fair = true } }
 
-// WithObserver tells o of every acquisition, raise, repair, renewal, loss and
-// release.
+// WithObserver tells o of every wait, acquisition, raise, repair, renewal, loss and
+// release. It also tells of the raises in the guards, which then do not tell their
+// own observers of them; writes only the guards can tell of. Join several with
+// [guard.Observers].
 func WithObserver(o guard.Observer) Option { return func(c *config) { c.observer = o } }
 
 func newConfig(opts []Option) (*config, error) {

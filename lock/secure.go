@@ -68,19 +68,19 @@ func (l *Locker) raise(ctx context.Context, h *hold, f guard.Fence) error {
 		if f, err = l.draw(ctx, h, after); err != nil {
 			return err
 		}
-		l.observer.Observe(guard.Event{Kind: guard.EventRepaired, Fence: f})
+		l.observer.Observe(guard.Event{Kind: guard.EventRepaired, Context: ctx, Fence: f})
 	}
 }
 
 func (l *Locker) raiseAll(ctx context.Context, f guard.Fence) error {
+	toGuards := ctx
+	if l.observer != nil {
+		toGuards = guard.Observed(ctx)
+	}
 	for _, g := range l.guards {
 		begun := time.Now()
-		err := g.Raise(ctx, f)
-		kind := guard.EventRaised
-		if err != nil {
-			kind = guard.EventRefused
-		}
-		l.observer.Observe(guard.Event{Kind: kind, Fence: f, Took: time.Since(begun), Err: err})
+		err := g.Raise(toGuards, f)
+		l.observer.Raised(ctx, f, time.Since(begun), err)
 		if err != nil {
 			return err
 		}

@@ -41,13 +41,13 @@ func (w *waiter) nonce() string {
 	return w.id
 }
 
-func (w *waiter) granted(h *hold) {
+func (w *waiter) granted(ctx context.Context, h *hold) {
 	w.id = ""
 	if w.line == nil {
 		return
 	}
 	w.leave(&HeldError{Resource: w.resource, Holder: w.locker.holder, Remaining: w.locker.ttl})
-	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Fence: h.fence, Took: time.Since(w.begun)})
+	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: h.fence, Took: time.Since(w.begun)})
 }
 
 // wait returns when w is to ask the back end, or why it is not. refused is the
@@ -142,7 +142,11 @@ func (w *waiter) pause() time.Duration {
 func jitter(mean time.Duration) time.Duration { return mean/2 + mathrand.N(mean) }
 
 // stop ends the waiting, and leaves the queue of a fair lock that was not granted.
-func (w *waiter) stop(err error) {
+func (w *waiter) stop(ctx context.Context, err error) {
+	if err != nil && w.line != nil {
+		f := guard.Fence{Resource: w.resource, Holder: w.locker.holder}
+		w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
+	}
 	w.leave(nil)
 	if err != nil && w.locker.fair && w.id != "" {
 		r := Request{Resource: w.resource, Nonce: w.id}

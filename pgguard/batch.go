@@ -21,7 +21,7 @@ import (
 // a CommitQuery must commit.
 func (g *Guard) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	begins := beginsTx(b)
-	held, err := fences(ctx, "batch")
+	held, err := g.fences(ctx, "batch")
 	if err == nil {
 		err = checkBatch(b, begins)
 	}
@@ -32,7 +32,7 @@ func (g *Guard) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return pgx.FailedBatchResults(b, err)
 	}
 	if begins {
-		return g.sendBegin(ctx, b, translator{guard: g, held: held})
+		return g.sendBegin(ctx, b, translator{g, ctx, held})
 	}
 	enter := &pgx.QueuedQuery{SQL: g.sql.enterText(held, false), Arguments: enterArgs(held, 0)}
 	c, err := g.sendCall(ctx, held, insert(b, 0, enter))
@@ -103,7 +103,7 @@ func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.B
 	if r.results.Tx().Conn() == nil {
 		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, r.results.Close())))
 	}
-	r.tx = newTx(g, r.results.Tx(), t.held)
+	r.tx = newTx(r.results.Tx(), t)
 	return r
 }
 

@@ -47,7 +47,7 @@ func (g *Guard) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
 // begin begins a fenced transaction. With an operation it also claims that, and
 // reports whether it is this transaction's to apply.
 func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t *tx, first bool, err error) {
-	held, err := fences(ctx, "begin")
+	held, err := g.fences(ctx, "begin")
 	if err != nil {
 		return nil, false, err
 	}
@@ -72,7 +72,7 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 	}
 
 	results := g.pool.SendBatch(ctx, &b)
-	t = newTx(g, results.Tx(), held)
+	t = newTx(results.Tx(), translator{g, ctx, held})
 	err = func() error {
 		if _, err := results.Exec(); err != nil { // begin
 			return err
@@ -132,6 +132,15 @@ func fences(ctx context.Context, what string) ([]guard.Fence, error) {
 		return nil, fmt.Errorf("pgguard: %s: %w in the context; acquire a lease and use its context; nothing was sent", what, guard.ErrNoFence)
 	}
 	return held, valid(held)
+}
+
+// fences is the function of this name, and tells the observer where there is none.
+func (g *Guard) fences(ctx context.Context, what string) ([]guard.Fence, error) {
+	held, err := fences(ctx, what)
+	if err != nil {
+		g.observer.Refused(ctx, err)
+	}
+	return held, err
 }
 
 func valid(held []guard.Fence) error {

@@ -99,13 +99,14 @@ type call struct {
 	results pgx.BatchResults
 	closed  bool
 	broken  bool // how closed found the connection
+	unknown bool // the observer was told that the outcome is
 	err     error
 }
 
 // send sends enter and the statement, and reads the answer to enter. After an
 // error nothing is occupied.
 func (g *Guard) send(ctx context.Context, sql string, args []any) (*call, error) {
-	held, err := fences(ctx, "statement")
+	held, err := g.fences(ctx, "statement")
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (g *Guard) sendCall(ctx context.Context, held []guard.Fence, b *pgx.Batch) 
 		conn.Release()
 		return nil, fmt.Errorf("pgguard: nothing was sent: %w", because(ctx, err))
 	}
-	c := &call{translator: translator{guard: g, held: held}, conn: conn, results: conn.SendBatch(ctx, b)}
+	c := &call{translator: translator{g, ctx, held}, conn: conn, results: conn.SendBatch(ctx, b)}
 	if _, err := c.results.Exec(); err != nil {
 		return nil, c.close(g.sql.notEntered(b.QueuedQueries[0].SQL, err))
 	}
@@ -167,7 +168,9 @@ func (c *call) close(err error) error {
 		err = closeErr
 	}
 	c.broken = c.conn.Conn().IsClosed()
-	c.err = c.explain(err)
+	if c.err = c.explain(err); c.err == nil {
+		c.guard.observer.Committed(c.ctx, c.held)
+	}
 	return c.err
 }
 
@@ -182,7 +185,12 @@ func (c *call) explain(err error) error {
 	if _, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err); unsent {
 		return err
 	}
-	return fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
+	err = fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
+	if !c.unknown {
+		c.unknown = true
+		c.guard.observer.Refused(c.ctx, err)
+	}
+	return err
 }
 
 // callRows are the rows of a call. Closing them ends it.

@@ -35,7 +35,13 @@ func (g *Guard) Enter(ctx context.Context, tx pgx.Tx, fences ...guard.Fence) err
 	if err := g.ready(ctx); err != nil {
 		return err
 	}
-	return enter(ctx, tx, &g.sql, g.idleTimeout, fences, g.refused)
+	if len(fences) == 0 {
+		var err error
+		if fences, err = g.fences(ctx, "enter"); err != nil {
+			return err
+		}
+	}
+	return enter(ctx, tx, &g.sql, g.idleTimeout, fences, func(err error, held []guard.Fence) error { return g.refused(ctx, err, held) })
 }
 
 func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.Fence, translate func(error, []guard.Fence) error) error {

@@ -124,19 +124,13 @@ func names(held []guard.Fence) string {
 }
 
 // refused translates err and tells the observer, once, where a fence was refused.
-func (g *Guard) refused(err error, held []guard.Fence) error {
+func (g *Guard) refused(ctx context.Context, err error, held []guard.Fence) error {
 	if err == nil || isRefusal(err) {
 		return err
 	}
 	translated := translate(err, held)
-	if g.observer != nil && isRefusal(translated) {
-		e := guard.Event{Kind: guard.EventRefused, Err: translated}
-		if stale, ok := errors.AsType[*guard.StaleError](translated); ok {
-			e.Fence = stale.Held
-		} else if absent, ok := errors.AsType[*guard.NotRaisedError](translated); ok {
-			e.Fence = absent.Held
-		}
-		g.observer.Observe(e)
+	if isRefusal(translated) {
+		g.observer.Refused(ctx, translated)
 	}
 	return translated
 }

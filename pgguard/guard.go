@@ -61,8 +61,11 @@ func WithLockTimeout(d time.Duration) Option { return func(o *options) { o.lockT
 // is shorter, that stays. Defaults to half the lock timeout, that is 5s.
 func WithIdleTimeout(d time.Duration) Option { return func(o *options) { o.idleTimeout = &d } }
 
-// WithObserver reports [guard.EventRaised], with how long the raise took, and
-// [guard.EventRefused], with the error.
+// WithObserver reports [guard.EventRaised], with how long the raise took,
+// [guard.EventCommitted], with how much was left of the lease, and
+// [guard.EventRefused], with the error: of a raise, of a write, and of a commit
+// whose outcome is unknown. Of a raise by a locker with an observer it is that one
+// which is told.
 func WithObserver(ob guard.Observer) Option { return func(o *options) { o.observer = ob } }
 
 // New returns a guard on pool. It does not talk to the server: the first call

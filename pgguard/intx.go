@@ -46,7 +46,7 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		}
 	}()
 	if err := fn(t); err != nil {
-		return t.guard.refused(err, t.held) // not every error of fn is of this transaction
+		return t.guard.refused(t.ctx, err, t.held) // not every error of fn is of this transaction
 	}
 	done = true
 	if t.ending != nil {

@@ -31,17 +31,13 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 	}
 	start := time.Now()
 	current, err := g.closeGate(ctx, "raise", f.Resource, g.sql.raise, f.Resource, int64(f.Token), f.Nonce, f.Holder, g.lockTimeout)
-	if err != nil {
-		return err
+	if err == nil {
+		// Whatever the server made of it, f is raised only if it is the fence in
+		// force now: what a transaction has to equal to enter.
+		err = current.Enter(f)
 	}
-	// Whatever the server made of it, f is raised only if it is the fence in
-	// force now: what a transaction has to equal to enter.
-	if err := current.Enter(f); err != nil {
-		g.observer.Observe(guard.Event{Kind: guard.EventRefused, Fence: f, Took: time.Since(start), Err: err})
-		return err
-	}
-	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: f, Took: time.Since(start)})
-	return nil
+	g.observer.Raised(ctx, f, time.Since(start), err)
+	return err
 }
 
 // Issue mints the next token of resource in the database and raises it in the
@@ -57,15 +53,17 @@ func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guar
 	start := time.Now()
 	current, err := g.closeGate(ctx, "issue", resource, g.sql.issue, resource, nonce, holder, g.lockTimeout)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22003" { // numeric_value_out_of_range
-		return guard.Fence{}, fmt.Errorf("%w: %w; an operator must rebase the resource", err, sequencer.ErrExhausted)
+		err = fmt.Errorf("%w: %w; an operator must rebase the resource", err, sequencer.ErrExhausted)
+	}
+	if err == nil && current.Fence.Nonce != nonce {
+		err = fmt.Errorf("pgguard: issue %q: the server answered with the fence of another nonce", resource)
 	}
 	if err != nil {
+		f.Token = 0
+		g.observer.Raised(ctx, f, time.Since(start), err)
 		return guard.Fence{}, err
 	}
-	if current.Fence.Nonce != nonce {
-		return guard.Fence{}, fmt.Errorf("pgguard: issue %q: the server answered with the fence of another nonce", resource)
-	}
-	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: current.Fence, Took: time.Since(start)})
+	g.observer.Raised(ctx, current.Fence, time.Since(start), nil)
 	return current.Fence, nil
 }
 

@@ -1,6 +1,7 @@
 package pgguard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,6 +15,7 @@ import (
 // A translator turns errors of the server into those of package guard.
 type translator struct {
 	guard *Guard
+	ctx   context.Context // that the transaction was begun with, for the observer
 	held  []guard.Fence
 }
 
@@ -21,7 +23,7 @@ func (t translator) translate(err error) error {
 	if why, slept := t.guard.sleptIn(err); slept && !errors.Is(err, errRolledBack) {
 		return fmt.Errorf("pgguard: %w: %w", errRolledBack, why)
 	}
-	return t.guard.refused(err, t.held)
+	return t.guard.refused(t.ctx, err, t.held)
 }
 
 // txRows are the rows of a query in a fenced transaction. Their error is

@@ -31,9 +31,9 @@ var (
 
 // newTx wraps inner, whose fences were entered or will have been by the time that
 // it is used.
-func newTx(g *Guard, inner pgx.Tx, held []guard.Fence) *tx {
+func newTx(inner pgx.Tx, tr translator) *tx {
 	t := &tx{}
-	t.statements = statements{Tx: inner, outer: t, translator: translator{guard: g, held: held}}
+	t.statements = statements{Tx: inner, outer: t, translator: tr}
 	return t
 }
 
@@ -43,6 +43,12 @@ func (t *tx) Commit(ctx context.Context) error {
 		return t.Rollback(ctx) // it is pgx.ErrTxClosed, and gives back what BEGIN left behind if that failed
 	}
 	err := t.commit(ctx)
+	switch {
+	case err == nil:
+		t.guard.observer.Committed(t.ctx, t.held)
+	case errors.Is(err, guard.ErrCommitUnknown):
+		t.guard.observer.Refused(t.ctx, err)
+	}
 	t.ending = errCommitted
 	if err != nil {
 		t.ending = fmt.Errorf("pgguard: the function ended the transaction itself (Commit failed); return its error: %w", err)

@@ -67,6 +67,7 @@ func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.
 	if len(held) == 0 {
 		var err error
 		if held, err = fences(ctx, "enter"); err != nil {
+			s.observer.Refused(ctx, err)
 			return err
 		}
 	} else if err := valid(held); err != nil {
@@ -77,7 +78,7 @@ func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.
 		return nil
 	}
 	if isRefusal(err) {
-		s.refused(err)
+		s.observer.Refused(ctx, err)
 		return err
 	}
 	if isBlocked(err) {

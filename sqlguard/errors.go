@@ -1,6 +1,7 @@
 package sqlguard
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,26 +131,15 @@ func names(held []guard.Fence) string {
 }
 
 // translated is Translate, and tells the observer where a fence was refused.
-func (s *settings) translated(err error, held []guard.Fence) error {
+func (s *settings) translated(ctx context.Context, err error, held []guard.Fence) error {
 	if err == nil || isRefusal(err) {
 		return err
 	}
 	err = Translate(err, held...)
 	if isRefusal(err) {
-		s.refused(err)
+		s.observer.Refused(ctx, err)
 	}
 	return err
-}
-
-// refused tells the observer.
-func (s *settings) refused(err error) {
-	e := guard.Event{Kind: guard.EventRefused, Err: err}
-	if stale, ok := errors.AsType[*guard.StaleError](err); ok {
-		e.Fence = stale.Held
-	} else if absent, ok := errors.AsType[*guard.NotRaisedError](err); ok {
-		e.Fence = absent.Held
-	}
-	s.observer.Observe(e)
 }
 
 // missing explains an error that says that there is no fence schema, that this

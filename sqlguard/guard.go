@@ -73,8 +73,12 @@ func WithLockTimeout(d time.Duration) Option { return func(o *options) { o.lockT
 // which go-sql-driver sets from its data source name: idle_transaction_timeout=5.
 func WithIdleTimeout(d time.Duration) Option { return func(o *options) { o.idleTimeout = &d } }
 
-// WithObserver reports [guard.EventRaised], with how long the raise took, and
-// [guard.EventRefused], with the error.
+// WithObserver reports [guard.EventRaised], with how long the raise took,
+// [guard.EventCommitted], with how much was left of the lease, and
+// [guard.EventRefused], with the error: of a raise, of a write, and of a commit
+// whose outcome is unknown. Of a raise by a locker with an observer it is that one
+// which is told. The commit of a transaction from [Guard.BeginTx] is the caller's,
+// and nobody tells of it.
 func WithObserver(ob guard.Observer) Option { return func(o *options) { o.observer = ob } }
 
 // WithPassThrough lets statements and transactions through whose context carries

@@ -57,17 +57,13 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 	}
 	start := time.Now()
 	current, err := g.closeGate(ctx, claim{f})
-	if err != nil {
-		return err
+	if err == nil {
+		// Whatever the database made of it, f is raised only if it is the fence in
+		// force now: what a transaction has to equal to enter.
+		err = current.Enter(f)
 	}
-	// Whatever the database made of it, f is raised only if it is the fence in
-	// force now: what a transaction has to equal to enter.
-	if err := current.Enter(f); err != nil {
-		g.observer.Observe(guard.Event{Kind: guard.EventRefused, Fence: f, Took: time.Since(start), Err: err})
-		return err
-	}
-	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: f, Took: time.Since(start)})
-	return nil
+	g.observer.Raised(ctx, f, time.Since(start), err)
+	return err
 }
 
 // Issue mints the next token of resource in the database and raises it in the same
@@ -83,13 +79,14 @@ func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guar
 	f.Token = 0
 	start := time.Now()
 	current, err := g.closeGate(ctx, claim{f})
+	if err == nil && current.Fence.Nonce != nonce {
+		err = fmt.Errorf("sqlguard: issue %q: the server answered with the fence of another nonce", resource)
+	}
 	if err != nil {
+		g.observer.Raised(ctx, f, time.Since(start), err)
 		return guard.Fence{}, err
 	}
-	if current.Fence.Nonce != nonce {
-		return guard.Fence{}, fmt.Errorf("sqlguard: issue %q: the server answered with the fence of another nonce", resource)
-	}
-	g.observer.Observe(guard.Event{Kind: guard.EventRaised, Fence: current.Fence, Took: time.Since(start)})
+	g.observer.Raised(ctx, current.Fence, time.Since(start), nil)
 	return current.Fence, nil
 }
 

@@ -42,13 +42,21 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 		}
 	}()
 	if err := fn(tx); err != nil {
-		return g.translated(err, guard.Fences(ctx))
+		return g.translated(ctx, err, guard.Fences(ctx))
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqlguard: commit: not sent, %w: %w", errRolledBack, because(ctx, err))
 	}
 	done = true
-	return committed(ctx, g.translated(tx.Commit(), guard.Fences(ctx)))
+	held := guard.Fences(ctx)
+	err = committed(ctx, g.translated(ctx, tx.Commit(), held))
+	switch {
+	case err == nil:
+		g.observer.Committed(ctx, held)
+	case errors.Is(err, guard.ErrCommitUnknown):
+		g.observer.Refused(ctx, err)
+	}
+	return err
 }
 
 // BeginTx begins a transaction and enters every fence of ctx. It returns
@@ -64,6 +72,7 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) {
 	held, err := fences(ctx, "begin")
 	if err != nil {
+		g.observer.Refused(ctx, err)
 		return nil, err
 	}
 	if err := g.ready(ctx); err != nil {

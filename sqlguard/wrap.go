@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/go-fencing/fencing/guard"
@@ -117,7 +116,7 @@ func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guar
 	case c.passThrough:
 		return asItIs, nil, nil
 	case !reads:
-		return 0, nil, fmt.Errorf("sqlguard: statement: %w in the context; acquire a lease and use its context, or see WithPassThrough; nothing was sent", guard.ErrNoFence)
+		return 0, nil, c.noFence(ctx, "statement", "")
 	case plainRead(c.dialect, query):
 		return asItIs, nil, nil
 	}

@@ -77,7 +77,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 		return nil, err
 	}
 	if len(held) == 0 && !c.passThrough && !o.ReadOnly {
-		return nil, fmt.Errorf("sqlguard: begin: %w in the context, and the transaction is not read-only; acquire a lease and use its context, or see WithPassThrough; nothing was sent", guard.ErrNoFence)
+		return nil, c.noFence(ctx, "begin", ", and the transaction is not read-only")
 	}
 	return c.begin(ctx, o, held, nil)
 }
@@ -144,6 +144,7 @@ func (c *conn) query(ctx context.Context, query string, do func() (driver.Rows, 
 	t, err := c.begin(ctx, driver.TxOptions{ReadOnly: way == readOnly}, held, nil)
 	if errors.Is(err, errOldDriver) && way == readOnly {
 		err = fmt.Errorf("sqlguard: query: %w in the context of what may be a write: %w", guard.ErrNoFence, err)
+		c.observer.Refused(ctx, err)
 	}
 	if err != nil {
 		return nil, err
@@ -166,5 +167,13 @@ func (c *conn) explain(ctx context.Context, err error) error {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, driver.ErrSkip):
 		return err
 	}
-	return c.translated(err, nil)
+	return c.translated(ctx, err, nil)
+}
+
+// noFence returns the error of what needs a fence and has none, and tells the
+// observer.
+func (c *conn) noFence(ctx context.Context, what, more string) error {
+	err := fmt.Errorf("sqlguard: %s: %w in the context%s; acquire a lease and use its context, or see WithPassThrough; nothing was sent", what, guard.ErrNoFence, more)
+	c.observer.Refused(ctx, err)
+	return err
 }

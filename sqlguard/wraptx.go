@@ -15,7 +15,8 @@ import (
 type transaction struct {
 	conn     *conn
 	inner    driver.Tx
-	held     []guard.Fence // entered when it began: no savepoint can undo that
+	ctx      context.Context // that it was begun with, for the observer
+	held     []guard.Fence   // entered when it began: no savepoint can undo that
 	readOnly bool
 	implicit bool  // of one statement
 	lost     error // the database has rolled it back by itself
@@ -37,7 +38,7 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
-	t := &transaction{conn: c, inner: inner, held: slices.Concat(held, entered), readOnly: o.ReadOnly}
+	t := &transaction{ctx: ctx, conn: c, inner: inner, held: slices.Concat(held, entered), readOnly: o.ReadOnly}
 	c.tx = t
 	session := driverSession{c.inner}
 	if len(held) > 0 {
@@ -94,10 +95,10 @@ func (t *transaction) explain(ctx context.Context, err error) error {
 	}
 	if t.readOnly && len(t.held) == 0 && isReadOnly(err) {
 		refused := &refusal{fmt.Errorf("sqlguard: %w in the context of a write, which ran in a read-only transaction: %w", guard.ErrNoFence, err), err}
-		t.conn.refused(refused)
+		t.conn.observer.Refused(ctx, refused)
 		return refused
 	}
-	return t.conn.translated(err, t.held)
+	return t.conn.translated(ctx, err, t.held)
 }
 
 // end ends the transaction of one statement, which has failed with err or not.
@@ -122,13 +123,22 @@ func (t *transaction) Commit() error {
 	}
 	err := t.inner.Commit()
 	t.close()
-	if err = t.conn.translated(err, t.held); err == nil || isRefusal(err) || answered(err) {
+	err = t.conn.translated(t.ctx, err, t.held)
+	fences := len(t.held) > 0 && !isWithin(t.ctx) // within: the guard tells
+	if err == nil && fences {
+		t.conn.observer.Committed(t.ctx, t.held)
+	}
+	if err == nil || isRefusal(err) || answered(err) {
 		return err
 	}
 	t.conn.bad = true
 	// Not the driver's error itself: for driver.ErrBadConn database/sql would run
 	// the statement again, which may have been committed.
-	return fmt.Errorf("sqlguard: commit: %w: %v; read the data before you write it again", guard.ErrCommitUnknown, err)
+	err = fmt.Errorf("sqlguard: commit: %w: %v; read the data before you write it again", guard.ErrCommitUnknown, err)
+	if fences {
+		t.conn.observer.Refused(t.ctx, err)
+	}
+	return err
 }
 
 func (t *transaction) Rollback() error {
