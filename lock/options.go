@@ -52,11 +52,14 @@ func WithoutRenewal() Option { return func(c *config) { c.noRenewal = true } }
 func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = d } }
 
 // WithRetryWait sets the mean time between two attempts while a lock is held by
-// another; each wait is drawn from half to one and a half of it. Defaults to 50ms.
+// another and the back end does not wake those who wait; each wait is drawn from
+// half to one and a half of it. Defaults to 50ms. Who would be woken asks by itself
+// about once a second, in case that was lost.
 func WithRetryWait(d time.Duration) Option { return func(c *config) { c.retryWait = d } }
 
 // WithMaxRetries bounds the attempts after the first one; Acquire then returns
-// ErrHeld. Defaults to no bound: the context bounds the wait.
+// ErrHeld. Defaults to no bound: the context bounds the wait. With a bound every
+// waiter polls, and is not woken.
 func WithMaxRetries(n int) Option { return func(c *config) { c.maxRetries = n } }
 
 // WithHolder sets the label that other waiters and operators see. Defaults to
