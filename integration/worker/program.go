@@ -151,7 +151,10 @@ func (g *gate) Raise(ctx context.Context, f guard.Fence) error {
 
 // observe reports what the locker tells, except what the steps tell already.
 func (p *program) observe(e guard.Event) {
-	r := Report{Event: e.Kind.String(), Fence: &e.Fence, Took: e.Took}
+	r := Report{Event: e.Kind.String(), Took: e.Took}
+	if e.Fence.Token > 0 { // a wait that was given up has none
+		r.Fence = &e.Fence
+	}
 	r.explain(e.Err)
 	if e.Kind != guard.EventRenewed || e.Err != nil {
 		p.report(r)
@@ -173,8 +176,11 @@ func (p *program) report(r Report) {
 	r.Worker = p.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.out.Encode(r); err != nil { // the test has gone
-		os.Exit(1)
+	if err := p.out.Encode(r); err != nil {
+		if _, bug := errors.AsType[*json.MarshalerError](err); bug {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+		}
+		os.Exit(1) // the test has gone
 	}
 }
 
