@@ -345,3 +345,25 @@ func TestObserverIsToldOfRaisesAndRefusals(t *testing.T) {
 		}
 	}
 }
+
+// S9, S22: two holders of one token who both found an earlier fence, and wait for its
+// transaction. Only the first of them may have the token.
+func TestS9_TwoRaisesOfOneTokenThatWaitTogether(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ctx, _ := db.raised("r", 1, "A")
+	tx, err := db.guard.BeginTx(ctx, pgx.TxOptions{})
+	require.NoError(t, err)
+	outcomes := make(chan error, 2)
+	for _, holder := range []string{"B", "C"} {
+		go func() { outcomes <- db.guard.Raise(t.Context(), fence("r", 2, holder)) }()
+	}
+	db.await("select count(*) = 2 from pg_locks where not granted and locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
+	require.NoError(t, tx.Commit(ctx))
+	first, second := <-outcomes, <-outcomes
+	if first != nil {
+		first, second = second, first
+	}
+	require.NoError(t, first)
+	require.ErrorIs(t, second, guard.ErrConflict)
+}
