@@ -354,13 +354,11 @@ func TestS9_TwoRaisesOfOneTokenThatWaitTogether(t *testing.T) {
 	ctx, _ := db.raised("r", 1, "A")
 	tx, err := db.guard.BeginTx(ctx, pgx.TxOptions{})
 	require.NoError(t, err)
-	outcomes := make(chan error, 2)
-	for _, holder := range []string{"B", "C"} {
-		go func() { outcomes <- db.guard.Raise(t.Context(), fence("r", 2, holder)) }()
-	}
-	db.await("select count(*) = 2 from pg_locks where not granted and locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
+	raiseB := background(t, func() error { return db.guard.Raise(t.Context(), fence("r", 2, "B")) })
+	raiseC := background(t, func() error { return db.guard.Raise(t.Context(), fence("r", 2, "C")) })
+	db.await("select count(*) = 2"+gateLocks+" and not l.granted", "r")
 	require.NoError(t, tx.Commit(ctx))
-	first, second := <-outcomes, <-outcomes
+	first, second := raiseB(), raiseC()
 	if first != nil {
 		first, second = second, first
 	}
