@@ -36,13 +36,38 @@ type party struct {
 	*testing.T
 	first, second *lock.Locker
 	store         *guard.Memory
+	answers       answers // to the second
+}
+
+// answers has an entry for each command that was answered, up to some.
+type answers chan struct{}
+
+func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		select {
+		case a <- struct{}{}:
+		default:
+		}
+		return err
+	}
+}
+
+func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 func newParty(t *testing.T, open func() redis.UniversalClient, opts ...lock.Option) *party {
 	t.Helper()
-	p := &party{T: t, store: guard.NewMemory()}
+	p := &party{T: t, store: guard.NewMemory(), answers: make(answers, 1)}
 	for _, l := range []**lock.Locker{&p.first, &p.second} {
-		b, err := redislock.New(open())
+		rdb := open()
+		if l == &p.second {
+			rdb.AddHook(p.answers)
+		}
+		b, err := redislock.New(rdb)
 		require.NoError(t, err)
 		*l, err = lock.New(b, append([]lock.Option{lock.WithGuards(p.store)}, opts...)...)
 		require.NoError(t, err)
@@ -64,9 +89,14 @@ func (p *party) acquire(l *lock.Locker, resource string) *lock.Lease {
 	return detached
 }
 
-// wait lets the second locker wait for resource, and returns where it reports.
+// wait lets the second locker wait for resource, and returns where it reports. Its
+// first attempt has been refused by then: one that finds nobody fails at once.
 func (p *party) wait(resource string) <-chan error {
 	done := make(chan error, 1)
+	select {
+	case <-p.answers: // to what came before
+	default:
+	}
 	go func() {
 		ctx, cancel := context.WithTimeout(p.Context(), soon)
 		defer cancel()
@@ -76,6 +106,7 @@ func (p *party) wait(resource string) <-chan error {
 		}
 		done <- err
 	}()
+	<-p.answers
 	return done
 }
 

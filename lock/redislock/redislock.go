@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/rediscluster"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/sequencer"
@@ -231,8 +232,10 @@ func (b *Backend) outcome(what, resource string, keys keys, reply any, err error
 	return nil
 }
 
-// failed adds to an error of the server what its reader can do about it.
+// failed adds to an error of the server what its reader can do about it. A node that
+// did not answer may no longer be the one to ask.
 func (b *Backend) failed(what, resource string, keys keys, err error) error {
+	rediscluster.Heed(b.rdb, err)
 	hint := ""
 	switch {
 	case says(err, "WRONGTYPE"):

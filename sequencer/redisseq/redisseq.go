@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/rediscluster"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/sequencer"
 )
@@ -93,6 +94,7 @@ func (s *Sequencer) Next(ctx context.Context, resource string, after guard.Token
 func (s *Sequencer) next(ctx context.Context, key string, after guard.Token) (guard.Token, error) {
 	reply, err := nextScript.Run(ctx, s.rdb, []string{key}, after.String(), s.maxJump.String()).Slice()
 	if err != nil {
+		rediscluster.Heed(s.rdb, err)
 		return 0, explain(err, after)
 	}
 	if len(reply) != 2 {
