@@ -33,6 +33,7 @@ type process struct {
 	name string
 	path string
 	args []string
+	env  []string // further ones
 	dir  string
 	user *account
 
@@ -63,7 +64,7 @@ func (p *process) command(ctx context.Context, path string, args ...string) *exe
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = p.dir // the caller's directory may be closed to the server's user
 	// Only these: PGOPTIONS, PGDATA and their like are meant for other servers.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "LC_ALL=C"}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "LC_ALL=C"}, p.env...)
 	cmd.SysProcAttr = attributes(p.user)
 	return cmd
 }

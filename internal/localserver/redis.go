@@ -2,6 +2,7 @@ package localserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ type RedisOptions struct {
 	// They take precedence over the defaults here: no snapshots, no append-only
 	// file.
 	Args []string
+
+	// OwnClock gives the server a time of day that SetClock sets.
+	OwnClock bool
 }
 
 // Redis is a private Redis server. Its files are in Dir.
@@ -36,6 +40,11 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	}
 	s := &Redis{server{process: p, end: terminate}}
 	s.ready = s.answers
+	if o.OwnClock {
+		if err := p.ownClock(ctx); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+	}
 	err = s.launch(ctx, func(port int) error {
 		p.args = append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", p.dir, "--save", "", "--appendonly", "no"}, o.Args...)
 		return nil
