@@ -147,47 +147,69 @@ func TestWaitersOfAProcessDoNotFloodTheServer(t *testing.T) {
 // Fault 2 of the peers: a wake-up that is missed between check and subscription.
 func TestAlternatingHoldersNeverHang(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]lock.Option{"plain": nil, "fair": {lock.WithFair()}} {
+	for name, opts := range alternations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			prefix := rand.Text()
-			store := guard.NewMemory()
-			lockers := make([]*lock.Locker, 2)
-			for i := range lockers {
-				b, err := redislock.New(client(t, servertest.Redis(t)), redislock.WithPrefix(prefix))
-				require.NoError(t, err)
-				lockers[i], err = lock.New(b, append([]lock.Option{lock.WithGuards(store)}, opts...)...)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = lockers[i].Close() })
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			var held, inside atomic.Int64
-			var all sync.WaitGroup
-			for _, l := range lockers {
-				all.Go(func() {
-					for range 500 {
-						s, err := l.Acquire(ctx, "inventory:sku-42")
-						if err != nil {
-							t.Errorf("hangs: %v", err)
-							return
-						}
-						held.Add(1)
-						if inside.Add(1) != 1 {
-							t.Error("two holders")
-						}
-						inside.Add(-1)
-						if err := s.Release(ctx); err != nil {
-							t.Error(err)
-							return
-						}
-					}
-				})
-			}
-			all.Wait()
-			require.EqualValues(t, 1000, held.Load())
+			alternate(t, 1000, opts...)
 		})
 	}
+}
+
+// BenchmarkAlternations is the same for as long as one likes: -benchtime 100000x.
+// A waiter that is not woken asks about a second later, which longest-ms would show.
+func BenchmarkAlternations(b *testing.B) {
+	for name, opts := range alternations {
+		b.Run(name, func(b *testing.B) {
+			longest := alternate(b, b.N, opts...)
+			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+		})
+	}
+}
+
+var alternations = map[string][]lock.Option{"plain": nil, "fair": {lock.WithFair()}}
+
+// alternate lets two lockers take one lock n times in all, and returns the longest
+// wait.
+func alternate(t testing.TB, n int, opts ...lock.Option) time.Duration {
+	t.Helper()
+	prefix := rand.Text()
+	store := guard.NewMemory()
+	lockers := make([]*lock.Locker, 2)
+	for i := range lockers {
+		b, err := redislock.New(client(t, servertest.Redis(t)), redislock.WithPrefix(prefix))
+		require.NoError(t, err)
+		lockers[i], err = lock.New(b, append([]lock.Option{lock.WithGuards(store)}, opts...)...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = lockers[i].Close() })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute+time.Duration(n)*20*time.Millisecond)
+	defer cancel()
+	var left, inside, longest atomic.Int64
+	left.Store(int64(n))
+	var all sync.WaitGroup
+	for _, l := range lockers {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				begun := time.Now()
+				s, err := l.Acquire(ctx, "inventory:sku-42")
+				if err != nil {
+					t.Errorf("hangs: %v", err)
+					return
+				}
+				longest.Store(max(longest.Load(), int64(time.Since(begun)))) // one holder at a time
+				if inside.Add(1) != 1 {
+					t.Error("two holders")
+				}
+				inside.Add(-1)
+				if err := s.Release(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return time.Duration(longest.Load())
 }
 
 // A server that forbids the channels, or does not know them, is asked instead.
