@@ -12,7 +12,7 @@ type EventKind uint8
 // The kinds of events, in the order in which one acquisition can meet them.
 const (
 	EventWaited    EventKind = iota + 1 // the lock was held by another; Took is the wait, Err why it ended without the lock
-	EventAcquired                       // the back end granted the lock; Took is how long it needed
+	EventAcquired                       // the back end granted the lock, or Err says why an acquisition that did not wait got none; Took is how long it needed
 	EventRaised                         // a store took the fence; Took is how long it needed
 	EventRepaired                       // a store was ahead of the sequencer; a greater token was fetched
 	EventRenewed                        // the lease was prolonged, or Err says why not; Took is how long the call needed

@@ -125,18 +125,33 @@ func TestWaitThatEndsWithoutTheLockIsTold(t *testing.T) {
 		l := newLocker(t, fake, lock.WithObserver(r.observe))
 		_, err := l.TryAcquire(t.Context(), resource)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Empty(t, r.all(), "it has not waited")
+		e := r.of(t, guard.EventAcquired)
+		require.ErrorIs(t, e.Err, lock.ErrHeld)
+		require.Equal(t, resource, e.Fence.Resource)
+		require.Zero(t, r.count(guard.EventWaited), "it has not waited")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err = l.Acquire(ctx, resource)
 		require.Error(t, err)
-		e := r.of(t, guard.EventWaited)
+		e = r.of(t, guard.EventWaited)
 		require.ErrorIs(t, e.Err, context.DeadlineExceeded)
 		require.ErrorIs(t, e.Err, lock.ErrHeld)
 		require.Equal(t, 3*time.Second, e.Took)
 		require.Equal(t, resource, e.Fence.Resource)
 	})
+}
+
+func TestAFirstAttemptThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	var r recorder
+	fake := locktest.NewFake()
+	noRoute := errors.New("no route")
+	fake.Before(locktest.Acquire, func(context.Context, lock.Request) error { return noRoute })
+	_, err := newLocker(t, fake, lock.WithObserver(r.observe)).Acquire(t.Context(), resource)
+	require.ErrorIs(t, err, noRoute)
+	require.ErrorIs(t, r.of(t, guard.EventAcquired).Err, noRoute)
+	require.Len(t, r.all(), 1)
 }
 
 // A guard with an observer of its own would tell of a raise a second time.

@@ -241,7 +241,8 @@ func TestTenThousandLeasesShareTheKeeper(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.GreaterOrEqual(t, fake.Calls(locktest.Renew), 5*10_000)
-		require.LessOrEqual(t, most-before, 30, "goroutines while 10,000 leases are renewed")
+		// The workers, a call of each, and what is on its way out.
+		require.LessOrEqual(t, most-before, 100, "goroutines while 10,000 leases are renewed")
 		for _, s := range leases {
 			require.False(t, isLost(s))
 			require.NoError(t, s.Release(t.Context()))

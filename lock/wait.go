@@ -143,9 +143,13 @@ func jitter(mean time.Duration) time.Duration { return mean/2 + mathrand.N(mean)
 
 // stop ends the waiting, and leaves the queue of a fair lock that was not granted.
 func (w *waiter) stop(ctx context.Context, err error) {
-	if err != nil && w.line != nil {
+	if err != nil && (w.line != nil || w.id != "") { // it waited, or has asked in vain
+		kind := guard.EventWaited
+		if w.line == nil {
+			kind = guard.EventAcquired
+		}
 		f := guard.Fence{Resource: w.resource, Holder: w.locker.holder}
-		w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
+		w.locker.observer.Observe(guard.Event{Kind: kind, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
 	}
 	w.leave(nil)
 	if err != nil && w.locker.fair && w.id != "" {

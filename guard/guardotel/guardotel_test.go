@@ -80,7 +80,7 @@ func TestHistoryIsMeasured(t *testing.T) {
 	h.Play(t, t.Context(), tel.Observer, func() {})
 	got := tel.collect(t)
 	for name, want := range map[string]float64{
-		"fencing.acquisitions":                     h.Acquisitions,
+		"fencing.acquisitions{outcome=ok}":         h.Acquisitions,
 		"fencing.lock.wait count":                  h.Waits,
 		"fencing.lock.wait sum":                    (h.FirstWait + h.SecondWait).Seconds(),
 		"fencing.lock.waits_given_up":              h.WaitsGivenUp,

@@ -37,8 +37,13 @@ func ExampleNew() {
 	}
 	for _, f := range families {
 		if f.GetName() == "fencing_acquisitions_total" {
-			fmt.Println(f.GetName(), f.GetMetric()[0].GetCounter().GetValue())
+			for _, m := range f.GetMetric() {
+				fmt.Println(f.GetName(), m.GetLabel()[0].GetValue(), m.GetCounter().GetValue())
+			}
 		}
 	}
-	// Output: fencing_acquisitions_total 2
+	// Output:
+	// fencing_acquisitions_total failed 0
+	// fencing_acquisitions_total held 0
+	// fencing_acquisitions_total ok 2
 }

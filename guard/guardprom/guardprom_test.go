@@ -53,7 +53,7 @@ func TestHistoryIsCounted(t *testing.T) {
 	h.Play(t, t.Context(), newObserver(t, reg), func() {})
 	got := scrape(t, reg)
 	for name, want := range map[string]float64{
-		"fencing_acquisitions_total":                       h.Acquisitions,
+		"fencing_acquisitions_total{outcome=ok}":           h.Acquisitions,
 		"fencing_lock_wait_seconds count":                  h.Waits,
 		"fencing_lock_wait_seconds sum":                    (h.FirstWait + h.SecondWait).Seconds(),
 		"fencing_lock_waits_given_up_total":                h.WaitsGivenUp,
@@ -142,7 +142,7 @@ func TestRegisteringTwiceSharesTheMetrics(t *testing.T) {
 	for range 2 {
 		newObserver(t, reg).Observe(guard.Event{Kind: guard.EventAcquired})
 	}
-	require.InDelta(t, 2, scrape(t, reg)["fencing_acquisitions_total"], 0)
+	require.InDelta(t, 2, scrape(t, reg)["fencing_acquisitions_total{outcome=ok}"], 0)
 }
 
 func TestLabelsOfTheRegistererTellLockersApart(t *testing.T) {
@@ -153,8 +153,8 @@ func TestLabelsOfTheRegistererTellLockersApart(t *testing.T) {
 		newObserver(t, labelled).Observe(guard.Event{Kind: guard.EventAcquired})
 	}
 	got := scrape(t, reg)
-	require.InDelta(t, 1, got["fencing_acquisitions_total{locker=orders}"], 0)
-	require.InDelta(t, 2, got["fencing_acquisitions_total{locker=stock}"], 0)
+	require.InDelta(t, 1, got["fencing_acquisitions_total{locker=orders}{outcome=ok}"], 0)
+	require.InDelta(t, 2, got["fencing_acquisitions_total{locker=stock}{outcome=ok}"], 0)
 }
 
 func TestForeignMetricOfTheSameNameIsRefused(t *testing.T) {

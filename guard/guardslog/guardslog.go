@@ -31,6 +31,9 @@ func New(l *slog.Logger) guard.Observer {
 }
 
 func levelOf(e *guard.Event) slog.Level {
+	if e.Kind == guard.EventAcquired && e.Err != nil { // mostly it is held, as TryAcquire is there to find out
+		return slog.LevelInfo
+	}
 	switch e.Kind {
 	case guard.EventRefused, guard.EventRepaired, guard.EventUnguarded, guard.EventLost:
 		return slog.LevelWarn

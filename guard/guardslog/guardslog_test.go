@@ -100,6 +100,9 @@ func TestEveryKindOfEventHasItsLevel(t *testing.T) {
 		guard.EventRenewed: "DEBUG", guard.EventCommitted: "DEBUG", guard.EventRefused: "WARN", guard.EventUnguarded: "WARN",
 		guard.EventLost: "WARN", guard.EventReleased: "DEBUG",
 	}
+	r := &records{level: slog.LevelDebug}
+	guardslog.New(slog.New(r)).Observe(guard.Event{Kind: guard.EventAcquired, Err: errors.New("held")})
+	require.Equal(t, "INFO", r.lines[0]["level"], "in vain")
 	for _, kind := range guard.EventKinds() {
 		r := &records{level: slog.LevelDebug}
 		o := guardslog.New(slog.New(r))

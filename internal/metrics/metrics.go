@@ -57,6 +57,12 @@ const (
 )
 
 const (
+	acquiredOK = iota
+	acquiredHeld
+	acquiredFailed
+)
+
+const (
 	outcomeOK = iota
 	outcomeLost
 	outcomeUnknown
@@ -64,8 +70,9 @@ const (
 )
 
 var (
-	reasons  = []string{"stale", "conflict", "not_raised", "no_fence", "blocked", "commit_unknown", "unguarded", "other"}
-	outcomes = []string{"ok", "lost", "unknown", "failed"}
+	reasons      = []string{"stale", "conflict", "not_raised", "no_fence", "blocked", "commit_unknown", "unguarded", "other"}
+	acquisitions = []string{"ok", "held", "failed"}
+	outcomes     = []string{"ok", "lost", "unknown", "failed"}
 
 	// Waits go from a round trip nearby to a raise's default lock timeout and, of a
 	// lock, to minutes. What remains of a lease is worth a closer look near its end;
@@ -77,7 +84,7 @@ var (
 // Counters describes them, in their order.
 func Counters() []Description {
 	return []Description{
-		Acquisitions: {Name: "fencing.acquisitions", Unit: "{acquisition}", Help: "Locks that the back end granted."},
+		Acquisitions: {Name: "fencing.acquisitions", Unit: "{acquisition}", Help: "Locks that the back end granted, or did not grant to one who did not wait, by outcome.", Label: "outcome", Values: acquisitions},
 		WaitsGivenUp: {Name: "fencing.lock.waits_given_up", Unit: "{wait}", Help: "Waits for a lock that ended without it."},
 		Regressions:  {Name: "fencing.sequencer.regressions", Unit: "{regression}", Help: "Tokens drawn anew because a store was ahead of the sequencer, which had forgotten."},
 		Renewals:     {Name: "fencing.renewals", Unit: "{renewal}", Help: "Renewals of leases, by outcome.", Label: "outcome", Values: outcomes},

@@ -28,7 +28,7 @@ func Record(e *guard.Event, s Sink) {
 			s.Count(ctx, WaitsGivenUp, 0)
 		}
 	case guard.EventAcquired:
-		s.Count(ctx, Acquisitions, 0)
+		s.Count(ctx, Acquisitions, acquired(e.Err))
 	case guard.EventRaised:
 		s.Measure(ctx, RaiseWait, seconds(e.Took))
 	case guard.EventRepaired:
@@ -80,6 +80,16 @@ func reason(err error) int {
 		}
 	}
 	return reasonOther
+}
+
+func acquired(err error) int {
+	switch {
+	case err == nil:
+		return acquiredOK
+	case errors.Is(err, lock.ErrHeld):
+		return acquiredHeld
+	}
+	return acquiredFailed
 }
 
 func outcome(err error) int {
