@@ -61,8 +61,8 @@ var (
 	// programs, import them. The SDK is for tests.
 	reserved = slices.Concat([]string{prometheus, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric"}, otel)
 
-	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
-	backEnds = []string{"lock", "guard", "sequencer", "internal/rediskeys"}
+	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediscluster", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
+	backEnds = []string{"lock", "guard", "sequencer", "internal/rediscluster", "internal/rediskeys"}
 	// free packages are programs, and helpers that nobody outside can import.
 	free = []string{".", "cmd", "examples", "internal", "scripts"}
 )
