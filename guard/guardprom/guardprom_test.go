@@ -145,6 +145,19 @@ func TestRegisteringTwiceSharesTheMetrics(t *testing.T) {
 	require.InDelta(t, 2, scrape(t, reg)["fencing_acquisitions_total{outcome=ok}"], 0)
 }
 
+func TestWhoGetsNoLockIsCountedApart(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	o := newObserver(t, reg)
+	for _, err := range []error{nil, &lock.HeldError{Resource: h.Resource}, lock.ErrHeld, errors.New("no route")} {
+		o.Observe(guard.Event{Kind: guard.EventAcquired, Err: err})
+	}
+	got := scrape(t, reg)
+	for outcome, want := range map[string]float64{"ok": 1, "held": 2, "failed": 1} {
+		require.InDelta(t, want, got["fencing_acquisitions_total{outcome="+outcome+"}"], 0, outcome)
+	}
+}
+
 func TestLabelsOfTheRegistererTellLockersApart(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()

@@ -207,4 +207,32 @@ var mutants = []mutant{
 		"gormguard: an upsert compares too", "gormguard/rowbuild.go",
 		"p.compared(stored, offered, offered)", "offered", "gormguard", "TestEveryWritePath/sqlite|BatchWithOneStaleRow",
 	},
+	{
+		"redlock: a write-back compares", "lock/redlock/promise.lua",
+		"if ARGV[2] ~= held[3] and not (greater(ARGV[2], held[2]) and", "if false and not (greater(ARGV[2], held[2]) and", "lock/redlock", "WriteBack|Proposed|ANodeThat|TokenIs",
+	},
+	{
+		"redlock: a token is written back only by the holder", "lock/redlock/promise.lua",
+		"if held[1] ~= ARGV[1] then", "if false then", "lock/redlock", "OnlyByTheHolder",
+	},
+	{
+		"redlock: a node that forgot has no vote for a TTL", "lock/redlock/memory.lua",
+		"if left > 0 then", "if false then", "lock/redlock", "HasNoVote",
+	},
+	{
+		"redlock: a node that forgot learns the counter before it is counted on", "lock/redlock/memory.lua",
+		"return counter, 'fresh', run", "return counter, 'whole'", "lock/redlock", "LearnsTheCounter|ARepeatedAcquisition|NewNodes",
+	},
+	{
+		"redlock: a release frees no rival's lock", "lock/redlock/release.lua",
+		"if held ~= ARGV[1] then", "if false then", "lock/redlock", "TestBackend",
+	},
+	{
+		"redis: a node of a Cluster that does not answer may have a successor", "internal/rediscluster/rediscluster.go",
+		"cluster.ReloadState(context.Background())", "", "internal/rediscluster", "Heed",
+	},
+	{
+		"metrics: who gets no lock is counted apart", "internal/metrics/record.go",
+		"s.Count(ctx, Acquisitions, acquired(e.Err))", "s.Count(ctx, Acquisitions, 0)", "guard/...", ".",
+	},
 }
