@@ -10,11 +10,30 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
+// unquoted turns a table as SQL writes it into the name that GORM's migrator takes.
+var unquoted = strings.NewReplacer(`"`, "", "`", "", "[", "", "]", "")
+
+// exists reports whether there is a table, or that it cannot tell: a database may be
+// there to build SQL only.
+func exists(db *gorm.DB, table string) bool {
+	conn, err := db.DB()
+	if err != nil || conn == nil || db.DryRun {
+		return true
+	}
+	// As SQL sees it, which folds case or does not; the migrator takes quotes of other
+	// databases too.
+	rows, err := conn.QueryContext(db.Statement.Context, "SELECT 1 FROM "+table+" WHERE 1 = 0")
+	if err != nil {
+		return db.Migrator().HasTable(unquoted.Replace(table))
+	}
+	defer func() { _ = rows.Close() }()
+	return rows.Err() == nil
+}
+
 // checkColumn refuses a guarded table whose version column is missing, may be
 // NULL, or is no integer, and says what mends it.
 func (p *Plugin) checkColumn(db *gorm.DB, table, column string) error {
-	name := strings.NewReplacer(`"`, "", "`", "", "[", "", "]", "").Replace(table)
-	types, err := db.Migrator().ColumnTypes(name)
+	types, err := db.Migrator().ColumnTypes(unquoted.Replace(table))
 	if err != nil {
 		return fmt.Errorf("gormguard: read the columns of table %s: %w", table, err)
 	}

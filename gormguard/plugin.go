@@ -62,7 +62,9 @@ var (
 type Option func(*Plugin)
 
 // WithTables guards tables by their names, written as in SQL: items, app.items,
-// "Odd Table". The schema is not told apart: app.items guards every items.
+// "Odd Table". The schema is not told apart: app.items guards every items. The tables
+// must be there when the plugin is put on the database: a name that is misspelt would
+// guard nothing.
 func WithTables(names ...string) Option {
 	return func(p *Plugin) { p.given = append(p.given, names...) }
 }
@@ -154,6 +156,9 @@ func (p *Plugin) register(db *gorm.DB) error {
 		name, err := tableName(s)
 		if err != nil {
 			return err
+		}
+		if !p.mode.stamps() && !exists(db, s) { // else the column is looked for
+			return fmt.Errorf("gormguard: WithTables: there is no table %s, so the name guards nothing; check its spelling, or create it before db.Use", s)
 		}
 		p.tables.add(name, p.column)
 	}

@@ -92,6 +92,21 @@ func TestOddTablesAreReadOrRefused(t *testing.T) {
 	}
 }
 
+func TestATableThatIsNotThereIsNoGuardedTable(t *testing.T) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			d := newBare(t, e)
+			for _, mode := range modes {
+				db, err := gorm.Open(dialector(e, d.sql), quiet())
+				require.NoError(t, err)
+				require.ErrorContains(t, db.Use(gormguard.New(gormguard.WithTables("bosses", "bossse"), gormguard.WithMode(mode))), "bossse")
+			}
+		})
+	}
+}
+
 type otherDialect struct{ gorm.Dialector }
 
 func (otherDialect) Name() string { return "clickhouse" }
