@@ -50,38 +50,48 @@ func Broken() []Rules {
 		return r
 	}
 	return []Rules{
+		// S2, the read window.
 		broken("no raise", "the store compares the token at each write, and hears of a holder by its first one", func(r *Rules) {
 			r.Raise, r.RaisesAtWrite = nil, true
 			r.Enter = func(store guard.Record, _ guard.Token, f guard.Fence) bool { return store.Raise(f) == nil }
 		}),
+		// S9 and S7: a token handed out twice, and a raise that comes late.
 		broken("greater or equal at the raise", "a holder that repeats its raise has to be let in", func(r *Rules) {
 			r.Raise = func(store guard.Record, f guard.Fence) bool { return f.Token >= store.Fence.Token }
 		}),
+		// S9 and S22.
 		broken("equal token is mine", "tokens are unique, what would the nonce be for", func(r *Rules) {
 			r.Raise = func(store guard.Record, f guard.Fence) bool { return f.Token >= store.Fence.Token }
 			r.Enter = func(store guard.Record, _ guard.Token, f guard.Fence) bool {
 				return f.Token > 0 && f.Token == store.Fence.Token
 			}
 		}),
+		// S2: the version column says nothing until the newer holder has written.
 		broken("row rule only", "a version column on the row, and no table of fences", func(r *Rules) {
 			r.Raise, r.Stamps = nil, true
 			r.Enter = func(_ guard.Record, row guard.Token, f guard.Fence) bool { return guard.AdmitRow(row, f.Token) }
 		}),
+		// S3.
 		broken("check without a lock", "a plain SELECT of the fence at the start of the transaction", func(r *Rules) {
 			r.Unlocked = true
 		}),
+		// S36, with a late raise in place of an insert.
 		broken("release deletes the fence", "the table would grow for ever", func(r *Rules) {
 			r.ReleaseDrops = true
 		}),
+		// S15.
 		broken("re-read of the token", "the lock has a getToken that asks the server", func(r *Rules) {
 			r.Rereads = true
 		}),
+		// S2 and S31.
 		broken("read before the raise", "the fence is raised at the start of the transaction that writes", func(r *Rules) {
 			r.ReadsEarly = true
 		}),
+		// S24: one fence does not tell two attempts of its holder apart; pgguard's Once does.
 		broken("second attempt under the same fence", "no reply to the commit, and the lease is still held", func(r *Rules) {
 			r.Reuses = true
 		}),
+		// S13 and S40. Nothing gets lost here, and nobody gets in.
 		broken("no repair", "the counter knows best, and the store's token is not passed to it", func(r *Rules) {
 			r.Next = func(counter, _ guard.Token) (guard.Token, error) {
 				return sequencer.Advance(counter, 0, math.MaxInt64)
