@@ -1,7 +1,7 @@
 # Every target sets up what it needs; see scripts/deps.
 MODULES := . integration benchmarks
 TESTFLAGS ?= -race -shuffle=on -timeout=25m
-FUZZTIME ?= 20s
+FUZZTIME ?= 1m
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 

@@ -34,6 +34,7 @@ func ParseResource(expr string) (newRow, oldRow string, err error) {
 func Unprefixed(s string) string { return strings.ReplaceAll(s, "NEW.", "") }
 
 var (
-	QuoteIdent   = quoteIdent
-	QuoteLiteral = quoteLiteral
+	QuoteIdent    = quoteIdent
+	QuoteLiteral  = quoteLiteral
+	QuoteTableFor = quoteTableFor
 )
