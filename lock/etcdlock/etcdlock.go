@@ -16,8 +16,8 @@
 // its holder gives it up; the lock of a holder that died is free that much later.
 // When the members elect a leader, all leases begin anew.
 //
-// Give the client DialKeepAliveTime and DialKeepAliveTimeout, a few seconds each,
-// and all endpoints: by these it leaves a member that hangs. Until then calls end
+// Give the client the endpoints of all members: a call that one leaves without an
+// answer is repeated at the next, after a third of its time or 3s. All calls end
 // with their context.
 package etcdlock
 
@@ -93,11 +93,13 @@ func (b *Backend) create(ctx context.Context, r lock.Request) (state, error) {
 	if err := b.grant(ctx, id, r.TTL); err != nil {
 		return state{}, err
 	}
-	reply, err := b.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", 0)).
-		Then(append(puts(r, id), reads(r.Resource)...)...).
-		Else(reads(r.Resource)...).
-		Commit()
+	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return b.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", 0)).
+			Then(append(puts(r, id), reads(r.Resource)...)...).
+			Else(reads(r.Resource)...).
+			Commit()
+	})
 	if err != nil {
 		return state{}, err
 	}
@@ -119,7 +121,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 // prolong gives the lock another TTL if r.Nonce holds it.
 func (b *Backend) prolong(ctx context.Context, r lock.Request) error {
 	id := leaseID(r)
-	_, err := b.client.KeepAliveOnce(ctx, id)
+	err := b.keepAlive(ctx, id)
 	if err != nil && !isNoLease(err) {
 		return err
 	}
@@ -141,10 +143,12 @@ func (b *Backend) move(ctx context.Context, r lock.Request, s state) error {
 	if err := b.grant(ctx, id, r.TTL); err != nil {
 		return err
 	}
-	reply, err := b.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(lockKey(r.Resource)), "=", r.Nonce)).
-		Then(puts(r, id)...).
-		Commit()
+	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return b.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.Value(lockKey(r.Resource)), "=", r.Nonce)).
+			Then(puts(r, id)...).
+			Commit()
+	})
 	if err != nil {
 		return err
 	}
@@ -170,7 +174,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		b.spend(ctx, leaseID(r)) // or an Acquire that is under way would still be granted
 		return failed(ctx, "release", r.Resource, lock.ErrLost)
 	}
-	if _, err = b.client.Revoke(ctx, s.lease); isNoLease(err) {
+	if err = b.revoke(ctx, s.lease); isNoLease(err) {
 		err = lock.ErrLost
 	}
 	return failed(ctx, "release", r.Resource, err)
@@ -192,11 +196,26 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 // attempt made it.
 func (b *Backend) grant(ctx context.Context, id clientv3.LeaseID, ttl time.Duration) error {
 	// Not Client.Grant, which leaves the choice of the id to the server.
-	_, err := clientv3.RetryLeaseClient(b.client).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(id), TTL: seconds(ttl)})
-	err = clientv3.ContextError(ctx, err)
+	grants := clientv3.RetryLeaseClient(b.client)
+	_, err := try(ctx, func(ctx context.Context) (*etcdserverpb.LeaseGrantResponse, error) {
+		reply, err := grants.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(id), TTL: seconds(ttl)})
+		return reply, clientv3.ContextError(ctx, err)
+	})
 	if errors.Is(err, rpctypes.ErrLeaseExist) {
-		_, err = b.client.KeepAliveOnce(ctx, id)
+		return b.keepAlive(ctx, id)
 	}
+	return err
+}
+
+func (b *Backend) keepAlive(ctx context.Context, id clientv3.LeaseID) error {
+	_, err := try(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return b.client.KeepAliveOnce(ctx, id)
+	})
+	return err
+}
+
+func (b *Backend) revoke(ctx context.Context, id clientv3.LeaseID) error {
+	_, err := try(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) { return b.client.Revoke(ctx, id) })
 	return err
 }
 
@@ -205,12 +224,14 @@ func (b *Backend) grant(ctx context.Context, id clientv3.LeaseID, ttl time.Durat
 func (b *Backend) spend(ctx context.Context, id clientv3.LeaseID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
-	_, _ = b.client.Revoke(ctx, id)
+	_ = b.revoke(ctx, id)
 }
 
 // remaining is until the lock ends without renewal, 0 if that cannot be learned.
 func (b *Backend) remaining(ctx context.Context, s state) time.Duration {
-	reply, err := b.client.TimeToLive(ctx, s.lease)
+	reply, err := try(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return b.client.TimeToLive(ctx, s.lease)
+	})
 	if err != nil {
 		return 0
 	}
@@ -224,7 +245,7 @@ func validate(what string, r lock.Request) error {
 	switch {
 	case r.Nonce == "":
 		return fmt.Errorf("etcdlock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case r.TTL <= 0 || r.TTL > 365*24*time.Hour:
+	case what != "release" && r.TTL <= 0 || r.TTL > 365*24*time.Hour:
 		return fmt.Errorf("etcdlock: %s %q: TTL %v is not above 0 and up to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
 	case r.After < 0:
 		return fmt.Errorf("etcdlock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)

@@ -23,9 +23,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 func connect(t testing.TB, urls ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: urls, DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
-	})
+	client, err := clientv3.New(clientv3.Config{Endpoints: urls, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -35,7 +35,9 @@ func (s state) token() (guard.Token, error) {
 }
 
 func (b *Backend) look(ctx context.Context, resource string) (state, error) {
-	reply, err := b.client.Txn(ctx).Then(reads(resource)...).Commit()
+	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return b.client.Txn(ctx).Then(reads(resource)...).Commit()
+	})
 	if err != nil {
 		return state{}, err
 	}
@@ -95,12 +97,14 @@ func (b *Backend) above(ctx context.Context, r lock.Request, s state) (guard.Tok
 		return 0, fmt.Errorf("a token above %d is asked for where etcd is at %d; the fence in the store is probably poisoned, an operator must rebase the resource: %w", r.After, token, sequencer.ErrJump)
 	}
 	s.offset = int64(r.After) + 1 - s.created
-	reply, err := b.client.Txn(ctx).
-		If(IsOwner(guard.Fence{Resource: r.Resource, Nonce: r.Nonce}),
-			clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", s.created),
-			clientv3.Compare(clientv3.ModRevision(offsetKey(r.Resource)), "=", s.offsetChanged)).
-		Then(clientv3.OpPut(offsetKey(r.Resource), strconv.FormatInt(s.offset, 10))).
-		Commit()
+	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return b.client.Txn(ctx).
+			If(IsOwner(guard.Fence{Resource: r.Resource, Nonce: r.Nonce}),
+				clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", s.created),
+				clientv3.Compare(clientv3.ModRevision(offsetKey(r.Resource)), "=", s.offsetChanged)).
+			Then(clientv3.OpPut(offsetKey(r.Resource), strconv.FormatInt(s.offset, 10))).
+			Commit()
+	})
 	switch {
 	case err != nil:
 		return 0, err
