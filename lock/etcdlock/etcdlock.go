@@ -134,6 +134,7 @@ func (b *Backend) prolong(ctx context.Context, r lock.Request) error {
 	case err == nil && s.lease == id:
 		return nil
 	}
+	// It is held on the lease of another TTL.
 	return b.move(ctx, r, s)
 }
 
@@ -175,7 +176,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		return failed(ctx, "release", r.Resource, lock.ErrLost)
 	}
 	if err = b.revoke(ctx, s.lease); isNoLease(err) {
-		err = lock.ErrLost
+		return nil // it was held a moment ago; the reply to an earlier try was lost
 	}
 	return failed(ctx, "release", r.Resource, err)
 }

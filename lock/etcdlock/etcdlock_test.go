@@ -78,6 +78,9 @@ func TestS9_TheOffsetOfARepairIsKept(t *testing.T) {
 	r.After = 1 << 40
 	first := acquire(t, b, r)
 	require.EqualValues(t, r.After+1, first)
+	r.After = first // greater, not equal
+	first = acquire(t, b, r)
+	require.Greater(t, first, r.After)
 	require.NoError(t, b.Release(t.Context(), r))
 	next := rival(r)
 	next.After = 0
