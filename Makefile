@@ -1,5 +1,5 @@
 # Every target sets up what it needs; see scripts/deps.
-MODULES := . integration benchmarks
+MODULES := . lock/etcdlock integration benchmarks
 TESTFLAGS ?= -race -shuffle=on -timeout=25m
 FUZZTIME ?= 1m
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0

@@ -1,6 +1,6 @@
-// Package servertest gives tests real Postgres, Redis, MariaDB and PgBouncer
-// servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL and
-// FENCING_TEST_MYSQL_DSN name, else child processes from the machine's own binaries. Where there is neither, the test is
+// Package servertest gives tests real Postgres, Redis, MariaDB, etcd and PgBouncer
+// servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL,
+// FENCING_TEST_MYSQL_DSN and FENCING_TEST_ETCD_URLS name, else child processes from the machine's own binaries. Where there is neither, the test is
 // skipped with the reason, or fails if CI=true.
 package servertest
 
@@ -27,6 +27,7 @@ const (
 	PostgresEnv = "FENCING_TEST_POSTGRES_URL"
 	RedisEnv    = "FENCING_TEST_REDIS_URL"
 	MySQLEnv    = "FENCING_TEST_MYSQL_DSN" // as go-sql-driver/mysql reads it
+	EtcdEnv     = "FENCING_TEST_ETCD_URLS" // separated by commas
 )
 
 const timeout = 90 * time.Second // to start a server, or to make or drop a database
@@ -56,6 +57,7 @@ var (
 	durable  shared[*localserver.Postgres]
 	redis    shared[*localserver.Redis]
 	mariadb  shared[*localserver.MariaDB]
+	etcd     shared[*localserver.EtcdCluster]
 )
 
 // Main runs the tests of a package, cleans up after them, stops the servers that
@@ -74,6 +76,9 @@ func Main(m *testing.M, cleanUp ...func() error) {
 		code = max(code, stopped(s.Stop()))
 	}
 	if s := mariadb.server; s != nil {
+		code = max(code, stopped(s.Stop()))
+	}
+	if s := etcd.server; s != nil {
 		code = max(code, stopped(s.Stop()))
 	}
 	os.Exit(code)

@@ -1,0 +1,55 @@
+package etcdlock
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-fencing/fencing/lock"
+)
+
+const (
+	watchRetry  = 200 * time.Millisecond // before the next watch, twice as long after each failure
+	watchGiveUp = 10 * time.Second       // up to this
+)
+
+// Watch implements [lock.Waiter]: it watches the one key whose end frees the lock.
+// Each time that a watch begins it wakes the waiter, who asks then: what was missed
+// before that, to a compaction too, does no harm. A member that is cut off from the
+// others ends its watches, and the client goes on to another.
+func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
+	signal := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		for pause := watchRetry; ctx.Err() == nil; pause = min(2*pause, watchGiveUp) {
+			if b.watch(ctx, lockKey(r.Resource), signal) {
+				pause = watchRetry
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return signal, cancel
+}
+
+// watch returns when it has ended, and whether it ever was in effect.
+func (b *Backend) watch(ctx context.Context, key string, signal chan<- struct{}) (worked bool) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for reply := range b.client.Watch(ctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
+		if reply.Err() != nil {
+			return worked
+		}
+		if reply.Created || len(reply.Events) > 0 {
+			worked = true
+			select {
+			case signal <- struct{}{}:
+			default: // it has a wake-up waiting
+			}
+		}
+	}
+	return worked
+}
