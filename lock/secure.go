@@ -94,7 +94,9 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	var err error
 	if l.sequencer == nil {
 		r.After = after
-		f.Token, err = l.call(ctx, r)
+		if f.Token, err = l.call(ctx, r); errors.Is(err, ErrHeld) {
+			err = fmt.Errorf("%w: %w", errSuperseded, err)
+		}
 		return f, err
 	}
 	if f.Token, err = l.sequencer.Next(ctx, r.Resource, after); err != nil {

@@ -151,6 +151,43 @@ func TestS7_ALockLostDuringTheRaiseIsAcquiredAgain(t *testing.T) {
 	})
 }
 
+// The store refuses the fence because another has the lock by now, and not because
+// the back end forgot: whoever waits goes on waiting, and TryAcquire says it is held.
+func TestS7_ALockThatWentToAnotherBeforeTheRaiseIsWaitedFor(t *testing.T) {
+	for name, acquireAnew := range map[string]func(l *lock.Locker, ctx context.Context) (*lock.Lease, error){
+		"Acquire":    func(l *lock.Locker, ctx context.Context) (*lock.Lease, error) { return l.Acquire(ctx, resource) },
+		"TryAcquire": func(l *lock.Locker, ctx context.Context) (*lock.Lease, error) { return l.TryAcquire(ctx, resource) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake, store := locktest.NewFake(), guard.NewMemory()
+				other := newLocker(t, fake, lock.WithGuards(store))
+				slow := true
+				g := guardFunc(func(ctx context.Context, f guard.Fence) error {
+					if slow {
+						slow = false
+						fake.Expire(resource)
+						s := acquire(t, other)
+						time.AfterFunc(time.Second, func() { _ = s.Release(context.Background()) })
+					}
+					return store.Raise(ctx, f)
+				})
+				l := newLocker(t, fake, lock.WithGuards(g))
+				s, err := acquireAnew(l, t.Context())
+				if name == "TryAcquire" {
+					require.ErrorIs(t, err, lock.ErrHeld)
+					time.Sleep(2 * time.Second)
+					return
+				}
+				require.NoError(t, err)
+				require.EqualValues(t, 3, s.Fence().Token)
+				require.NoError(t, write(s.Context(), store))
+				require.NoError(t, s.Release(t.Context()))
+			})
+		})
+	}
+}
+
 func TestTheLeaseIsRenewedWhileTheRaiseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()
