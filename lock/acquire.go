@@ -112,6 +112,9 @@ func (l *Locker) call(ctx context.Context, r Request) (guard.Token, error) {
 	var token guard.Token
 	err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) (err error) {
 		token, err = l.send(ctx, r)
+		if err == nil && token <= 0 && l.sequencer == nil {
+			err = fmt.Errorf("%T has no tokens of its own; give lock.New a sequencer with lock.WithSequencer", l.backend)
+		}
 		if err != nil && !errors.Is(err, ErrHeld) {
 			l.undo(newHold(r, guard.Fence{}, ""))
 		}
