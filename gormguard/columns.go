@@ -13,21 +13,23 @@ import (
 // unquoted turns a table as SQL writes it into the name that GORM's migrator takes.
 var unquoted = strings.NewReplacer(`"`, "", "`", "", "[", "", "]", "")
 
-// exists reports whether there is a table, or that it cannot tell: a database may be
-// there to build SQL only.
-func exists(db *gorm.DB, table string) bool {
+// mustExist refuses a table that is not there. It says nothing where it cannot look:
+// a database may be there to build SQL only.
+func mustExist(db *gorm.DB, table string) error {
 	conn, err := db.DB()
 	if err != nil || conn == nil || db.DryRun {
-		return true
+		return nil
 	}
 	// As SQL sees it, which folds case or does not; the migrator takes quotes of other
 	// databases too.
 	rows, err := conn.QueryContext(db.Statement.Context, "SELECT 1 FROM "+table+" WHERE 1 = 0")
-	if err != nil {
-		return db.Migrator().HasTable(unquoted.Replace(table))
+	if err == nil {
+		return rows.Close()
 	}
-	defer func() { _ = rows.Close() }()
-	return rows.Err() == nil
+	if db.Migrator().HasTable(unquoted.Replace(table)) {
+		return nil
+	}
+	return fmt.Errorf("gormguard: WithTables: table %s cannot be read, and a name that is misspelt guards nothing; create it before db.Use: %w", table, err)
 }
 
 // checkColumn refuses a guarded table whose version column is missing, may be

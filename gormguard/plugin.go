@@ -157,8 +157,10 @@ func (p *Plugin) register(db *gorm.DB) error {
 		if err != nil {
 			return err
 		}
-		if !p.mode.stamps() && !exists(db, s) { // else the column is looked for
-			return fmt.Errorf("gormguard: WithTables: there is no table %s, so the name guards nothing; check its spelling, or create it before db.Use", s)
+		if !p.mode.stamps() { // else the column is looked for
+			if err := mustExist(db, s); err != nil {
+				return err
+			}
 		}
 		p.tables.add(name, p.column)
 	}

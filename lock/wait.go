@@ -143,7 +143,8 @@ func jitter(mean time.Duration) time.Duration { return mean/2 + mathrand.N(mean)
 
 // stop ends the waiting, and leaves the queue of a fair lock that was not granted.
 func (w *waiter) stop(ctx context.Context, err error) {
-	if err != nil && (w.line != nil || w.id != "") { // it waited, or has asked in vain
+	gone := w.line == nil && errors.Is(ctx.Err(), context.Canceled) // the caller, at the first attempt: says nothing of the lock
+	if err != nil && !gone && (w.line != nil || w.id != "") {       // it waited, or has asked in vain
 		kind := guard.EventWaited
 		if w.line == nil {
 			kind = guard.EventAcquired

@@ -25,6 +25,10 @@ func (t tracer) trace(e *guard.Event) {
 	case guard.EventWaited:
 		t.span(e, "fencing.wait")
 	case guard.EventAcquired:
+		if e.Err != nil { // mostly it is held, as TryAcquire is there to find out: no failure of the span
+			note(parent, e)
+			return
+		}
 		t.span(e, "fencing.acquire")
 	case guard.EventRaised:
 		t.span(e, "fencing.raise")

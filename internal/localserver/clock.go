@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
@@ -18,6 +19,9 @@ var clockSource []byte
 
 // ownClock gives the process a time of day of its own, which setClock sets.
 func (p *process) ownClock(ctx context.Context) error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("localserver: a clock of its own: %w: it is preloaded as on Linux", ErrNotInstalled)
+	}
 	compiler, err := findTool("cc", "gcc", "gcc")
 	if err != nil {
 		return err

@@ -1,7 +1,8 @@
 // Package servertest gives tests real Postgres, Redis, MariaDB, etcd and PgBouncer
 // servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL,
-// FENCING_TEST_MYSQL_DSN and FENCING_TEST_ETCD_URLS name, else child processes from the machine's own binaries. Where there is neither, the test is
-// skipped with the reason, or fails if CI=true.
+// FENCING_TEST_MYSQL_DSN and FENCING_TEST_ETCD_URLS name, else child processes from
+// the machine's own binaries. Where there is neither, the test is skipped with the
+// reason, or fails if CI=true.
 package servertest
 
 import (

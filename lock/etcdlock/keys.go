@@ -29,14 +29,15 @@ func offsetKey(resource string) string { return Prefix + "offset/" + url.PathEsc
 //	client.Txn(ctx).If(etcdlock.IsOwner(f)).Then(clientv3.OpPut(key, value)).Commit()
 //
 // It compares the nonce, since a token is only as great as the create revision of
-// the key (see [Backend]) and a nonce is never granted a lock twice.
+// the key (see [Backend]), and a locker draws a new nonce for every acquisition.
 func IsOwner(f guard.Fence) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(lockKey(f.Resource)), "=", f.Nonce)
 }
 
 // leaseID is the lease of an acquisition. That it follows from the request lets
 // any process find it without a read, and lets a release spend it: an Acquire of
-// the same nonce that comes late finds no lease for its lock. A lease keeps the
+// the same nonce that comes late finds no lease for its lock, unless its grant is late
+// as well: then the lock stands until its TTL is over. A lease keeps the
 // TTL that it was granted with, so another TTL is another lease.
 func leaseID(r lock.Request) clientv3.LeaseID {
 	h := sha256.New()

@@ -103,13 +103,26 @@ func (b *Backend) above(ctx context.Context, r lock.Request, s state) (guard.Tok
 				clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", s.created),
 				clientv3.Compare(clientv3.ModRevision(offsetKey(r.Resource)), "=", s.offsetChanged)).
 			Then(clientv3.OpPut(offsetKey(r.Resource), strconv.FormatInt(s.offset, 10))).
+			Else(reads(r.Resource)...).
 			Commit()
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case !reply.Succeeded: // the lock ended, or another call of the same nonce was faster
-		return 0, fmt.Errorf("while its token was made greater than %d: %w", r.After, lock.ErrLost)
 	}
-	return s.token()
+	if reply.Succeeded {
+		return s.token()
+	}
+	// The lock ended; or this, or another call of the same nonce, was carried out
+	// before and its reply is lost.
+	now, err := parse(r.Resource, reply)
+	if err != nil {
+		return 0, err
+	}
+	if token, err = now.token(); err == nil && (!now.heldBy(r.Nonce) || now.created != s.created || token <= r.After) {
+		err = fmt.Errorf("while its token was made greater than %d: %w", r.After, lock.ErrLost)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return token, nil
 }

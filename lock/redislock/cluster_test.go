@@ -106,7 +106,12 @@ func (p *party) wait(resource string) <-chan error {
 		}
 		done <- err
 	}()
-	<-p.answers
+	select {
+	case <-p.answers:
+	case <-p.Context().Done():
+	case <-time.After(soon):
+		p.Error("the second locker has not asked")
+	}
 	return done
 }
 

@@ -101,16 +101,15 @@ func lostBeforeTheWriteBack(t *testing.T, promise string) (a, b outcome) {
 	first, err := redlock.New(clients, trusting(), patient())
 	require.NoError(t, err)
 	second := c.backend(t, trusting(), patient())
-	if promise != "" {
-		first.WithPromise(promise)
-		second.WithPromise(promise)
-	}
-	for range 5 { // so that there is something to repeat
+	for range 5 { // so that there is something to repeat; with the real write-back, of which none comes late
 		r := request()
 		take(t, second, r)
 		require.NoError(t, second.Release(t.Context(), r))
 	}
-
+	if promise != "" {
+		first.WithPromise(promise)
+		second.WithPromise(promise)
+	}
 	done := acquire(t, first, hourlong())
 	g.wait(t, 3)
 	for _, rdb := range c.clients {
