@@ -58,6 +58,8 @@
 //     Within its minute a captured value serves for any request to its audience.
 //   - Who has the key can make every value: a service that only receives could sign
 //     too. Services that do not trust each other need a key per pair.
+//   - It does not carry the lease, which may end while B works: the caller's context
+//     ends the request, as any context does, and the store refuses what comes later.
 //   - It does not repair the sequencer. When Redis forgets its counters, the locker
 //     of A learns it from A's own guards. Give it one (lock.WithGuards): what A has
 //     raised at home before it sends is never behind what B has seen. Without it B

@@ -102,7 +102,7 @@ func TestBoundsOfSignerAndVerifierAreTheSame(t *testing.T) {
 
 	var fits []guard.Fence
 	for i := 0; ; i++ { // until one byte more is one too many
-		more := append(numbered(12, strings.Repeat("r", 400)), guard.Fence{Resource: strings.Repeat("s", 1+i), Token: 1, Nonce: "n"})
+		more := append(numbered(12, strings.Repeat("r", 435)), guard.Fence{Resource: strings.Repeat("s", 1+i), Token: 1, Nonce: "n"})
 		if _, err := s.Sign(guard.NewContext(t.Context(), more...)); err != nil {
 			require.ErrorContains(t, err, "need 6145 bytes, one request takes 6144")
 			break

@@ -30,9 +30,9 @@ type Verifier struct {
 type Option func(*Verifier)
 
 // WithMaxAge sets how far the time of signing may lie back, and also ahead, for
-// clocks differ. It is how long a captured value can be replayed, and bounds how
-// long a request may be on its way. Defaults to 1m; 1s at least, since the time is
-// sent in whole seconds.
+// clocks differ. It is how long a captured value can be replayed, up to twice that
+// if the signer's clock is ahead, and it bounds how long a request may be on its way.
+// Defaults to 1m; 1s at least, since the time is sent in whole seconds.
 func WithMaxAge(d time.Duration) Option { return func(v *Verifier) { v.maxAge = d } }
 
 // WithGuards names the stores in which every fence that arrives is raised before
