@@ -61,9 +61,10 @@
 //   - It does not carry the lease, which may end while B works: the caller's context
 //     ends the request, as any context does, and the store refuses what comes later.
 //   - It does not repair the sequencer. When Redis forgets its counters, the locker
-//     of A learns it from A's own guards. Give it one (lock.WithGuards): what A has
-//     raised at home before it sends is never behind what B has seen. Without it B
-//     refuses every new holder as stale until the counter has caught up.
+//     of A learns it from A's own guards. Give it one (lock.WithGuards), the same for
+//     all who take that lock: what was raised at home before it was sent is never
+//     behind what B has seen. Without it B refuses every new holder as stale until
+//     the counter has caught up.
 //   - A resource has one name in every service. Two locks that share a name but not
 //     their tokens fence each other.
 //

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/lock/memlock"
 )
 
 func TestForgedValuesAreRefused(t *testing.T) {
@@ -218,4 +220,38 @@ func TestTheErrorOfAGuardIsTheAnswer(t *testing.T) {
 	require.ErrorIs(t, err, down)
 	require.NotErrorIs(t, err, fencewire.ErrUnverified)
 	require.Empty(t, guard.Fences(ctx))
+}
+
+// The other service refuses the tokens of a lock that forgot, and can do no more;
+// the locker's own guard has it repaired before anything is sent.
+func TestS13_ALockThatForgotIsRepairedAtHome(t *testing.T) {
+	t.Parallel()
+	for name, home := range map[string][]guard.Guard{"with a guard at home": {guard.NewMemory()}, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := signer(t, "inventory", first)
+			v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithGuards(guard.NewMemory()))
+			acquire := func(b lock.Backend) error {
+				l, err := lock.New(b, lock.WithGuards(home...))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, l.Close()) }()
+				return l.Do(t.Context(), held.Resource, func(ctx context.Context) error {
+					values, err := s.Sign(ctx)
+					require.NoError(t, err)
+					_, err = v.Verify(t.Context(), values)
+					return err
+				})
+			}
+			before := memlock.New()
+			for range 3 {
+				require.NoError(t, acquire(before))
+			}
+			err := acquire(memlock.New()) // its tokens begin at 1 again
+			if home != nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, guard.ErrStale)
+		})
+	}
 }
