@@ -1,5 +1,5 @@
 # Every target sets up what it needs; see scripts/deps.
-MODULES := . lock/etcdlock integration benchmarks
+MODULES := . lock/etcdlock guard/grpcfence integration benchmarks
 TESTFLAGS ?= -race -shuffle=on -timeout=25m
 FUZZTIME ?= 1m
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
@@ -14,7 +14,7 @@ demo: ## the lost update, and the same history refused
 	go run ./cmd/fencectl demo
 
 bench: deps ## guarded against unguarded, in the same run
-	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./lock/pglock ./lock/filelock ./migrations ./sequencer/...
+	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./lock/pglock ./lock/filelock ./guard/fencewire ./migrations ./sequencer/...
 	cd benchmarks && go run .
 
 lint: ## what CI checks besides the tests

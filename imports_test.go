@@ -37,6 +37,8 @@ var policy = []rule{
 	{packages: "guard/guardslog", own: []string{"guard"}},
 	{packages: "guard/guardprom", own: watched, modules: []string{prometheus}},
 	{packages: "guard/guardotel", own: watched, modules: otel},
+	{packages: "guard/fencewire", own: []string{"guard"}},
+	{packages: "guard/httpfence", own: []string{"guard", "guard/fencewire"}}, // guard/grpcfence is a module of its own
 
 	{packages: "sequencer", own: []string{"guard"}},
 	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
@@ -188,6 +190,10 @@ func TestPolicyRefuses(t *testing.T) {
 		"guardprom takes no lock by itself":    {"guard/guardprom", []string{module + "/lock"}, "imports lock"},
 		"guardotel takes OpenTelemetry":        {"guard/guardotel", []string{otel[1] + "/sub"}, ""},
 		"guardotel takes no SDK":               {"guard/guardotel", []string{"go.opentelemetry.io/otel/sdk/sub"}, "only the adapters"},
+		"fencewire takes no adapter":           {"guard/fencewire", []string{module + "/guard/httpfence"}, "imports guard/httpfence"},
+		"httpfence takes what it carries":      {"guard/httpfence", []string{"context", module + "/guard", module + "/guard/fencewire"}, ""},
+		"httpfence takes no lock":              {"guard/httpfence", []string{module + "/lock"}, "imports lock"},
+		"httpfence takes no driver":            {"guard/httpfence", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
 		"guard takes no metrics":               {"guard", []string{prometheus + "/sub"}, "only the adapters"},
 		"metrics are no driver of a back end":  {"lock/redislock", []string{prometheus + "/sub"}, "only the adapters"},
 		"metrics are no driver of a guard":     {"pgguard", []string{otel[1] + "/sub"}, "only the adapters"},

@@ -235,4 +235,40 @@ var mutants = []mutant{
 		"metrics: who gets no lock is counted apart", "internal/metrics/record.go",
 		"s.Count(ctx, Acquisitions, acquired(e.Err))", "s.Count(ctx, Acquisitions, 0)", "guard/...", ".",
 	},
+	{
+		"fencewire: a value comes from who has the key", "guard/fencewire/verify.go",
+		"if !hmac.Equal(", "if false && !hmac.Equal(", "guard/fencewire", ".",
+	},
+	{
+		"fencewire: a value is for one audience", "guard/fencewire/key.go",
+		"append(append(b, audience...), '\\n')", "append(b, '\\n')", "guard/fencewire", "Forged",
+	},
+	{
+		"fencewire: a value ages", "guard/fencewire/verify.go",
+		"age > v.maxAge {", "false {", "guard/...", "Replayed",
+	},
+	{
+		"fencewire: nothing is raised of a request with a bad value", "guard/fencewire/verify.go",
+		"fences = append(fences, f)", "fences = append(fences, f)\n\t\t\tfor _, g := range v.guards {\n\t\t\t\t_ = g.Raise(context.Background(), f)\n\t\t\t}", "guard/fencewire", ".",
+	},
+	{
+		"fencewire: a fence that arrives is raised before the first read", "guard/fencewire/verify.go",
+		"range v.guards {\n\t\t\tif err := g.Raise", "range v.guards[:0] {\n\t\t\tif err := g.Raise", "guard/httpfence", "S45",
+	},
+	{
+		"httpfence: fences go to the named origins only", "guard/httpfence/transport.go",
+		"if r.URL == nil || !t.origins[originOf(r.URL)] {", "if r.URL == nil {", "guard/httpfence", "Origins|ForeignHost",
+	},
+	{
+		"httpfence: the caller's request is not changed", "guard/httpfence/transport.go",
+		"signed.Header = make(http.Header, len(r.Header)+1)", "signed.Header = r.Header", "guard/httpfence", "ForeignHost|NotChanged",
+	},
+	{
+		"httpfence: a header set by hand is not sent", "guard/httpfence/transport.go",
+		"if strings.EqualFold(name, fencewire.Header) {", "if name == \"\" {", "guard/httpfence", "CannotBeSigned|HopToHop",
+	},
+	{
+		"httpfence: a value goes no further than to whom it was made for", "guard/httpfence/middleware.go",
+		"\t\t\tdelete(r.Header, fencewire.Header)\n", "", "guard/httpfence", "Arrive|HopToHop",
+	},
 }
