@@ -9,7 +9,8 @@
 // writes to etcd itself.
 //
 // Acquire takes three round trips, or two if the lock is held by another, which
-// then write nothing; Renew and Release take two. A release wakes who waits.
+// then write nothing; Renew and Release take two. A release wakes who waits: with
+// lock.WithFair the one whose turn it is, otherwise one waiter of each process.
 //
 // Leases of etcd last whole seconds, and at least one and a half election timeouts:
 // 2s by default. A TTL is rounded up to that, so that no lock becomes free before
@@ -25,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -43,10 +45,11 @@ const cleanUpTimeout = 2 * time.Second
 type Backend struct{ client *clientv3.Client }
 
 var (
-	_ lock.Backend   = (*Backend)(nil)
-	_ lock.Waiter    = (*Backend)(nil)
-	_ lock.Inspector = (*Backend)(nil)
-	_ lock.Bounded   = (*Backend)(nil)
+	_ lock.Backend     = (*Backend)(nil)
+	_ lock.Waiter      = (*Backend)(nil)
+	_ lock.FairBackend = (*Backend)(nil)
+	_ lock.Inspector   = (*Backend)(nil)
+	_ lock.Bounded     = (*Backend)(nil)
 )
 
 // New returns a back end on client, which it never closes. It does not talk to etcd.
@@ -72,7 +75,7 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	case err != nil:
 		return 0, failed(ctx, "acquire", r.Resource, err)
 	case !s.held():
-		s, err = b.create(ctx, r)
+		s, err = b.create(ctx, r, nil)
 	case s.heldBy(r.Nonce):
 		err = b.prolong(ctx, r)
 	}
@@ -86,17 +89,17 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	return token, failed(ctx, "acquire", r.Resource, err)
 }
 
-// create makes the lock's keys if they do not exist, and returns the lock that
-// exists then.
-func (b *Backend) create(ctx context.Context, r lock.Request) (state, error) {
+// create makes the lock's keys if they do not exist and if what else is asked holds,
+// and returns what exists then.
+func (b *Backend) create(ctx context.Context, r lock.Request, also []clientv3.Cmp, then ...clientv3.Op) (state, error) {
 	id := leaseID(r)
 	if err := b.grant(ctx, id, r.TTL); err != nil {
 		return state{}, err
 	}
 	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return b.client.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", 0)).
-			Then(append(puts(r, id), reads(r.Resource)...)...).
+			If(append(also, clientv3.Compare(clientv3.CreateRevision(lockKey(r.Resource)), "=", 0))...).
+			Then(slices.Concat(puts(r, id), then, reads(r.Resource))...).
 			Else(reads(r.Resource)...).
 			Commit()
 	})
@@ -172,7 +175,10 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		return failed(ctx, "release", r.Resource, err)
 	}
 	if !s.heldBy(r.Nonce) {
-		b.spend(ctx, leaseID(r)) // or an Acquire that is under way would still be granted
+		// Or an Acquire that is under way would still be granted.
+		if err := b.revoke(ctx, leaseID(r)); err != nil && !isNoLease(err) {
+			return failed(ctx, "release", r.Resource, err)
+		}
 		return failed(ctx, "release", r.Resource, lock.ErrLost)
 	}
 	if err = b.revoke(ctx, s.lease); isNoLease(err) {
@@ -208,9 +214,25 @@ func (b *Backend) grant(ctx context.Context, id clientv3.LeaseID, ttl time.Durat
 	return err
 }
 
+// keepAlive is one question and its answer. (Client.KeepAliveOnce asks again without a
+// pause as long as no member can be reached.)
 func (b *Backend) keepAlive(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := try(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
-		return b.client.KeepAliveOnce(ctx, id)
+	leases := clientv3.RetryLeaseClient(b.client)
+	_, err := try(ctx, func(ctx context.Context) (*etcdserverpb.LeaseKeepAliveResponse, error) {
+		ctx, cancel := context.WithCancel(ctx) // ends the stream
+		defer cancel()
+		stream, err := leases.LeaseKeepAlive(ctx)
+		if err != nil {
+			return nil, clientv3.ContextError(ctx, err)
+		}
+		if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+			return nil, clientv3.ContextError(ctx, err)
+		}
+		reply, err := stream.Recv()
+		if err == nil && reply.TTL <= 0 {
+			err = rpctypes.ErrLeaseNotFound
+		}
+		return reply, clientv3.ContextError(ctx, err)
 	})
 	return err
 }
@@ -246,7 +268,7 @@ func validate(what string, r lock.Request) error {
 	switch {
 	case r.Nonce == "":
 		return fmt.Errorf("etcdlock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case what != "release" && r.TTL <= 0 || r.TTL > 365*24*time.Hour:
+	case (what == "acquire" || what == "renew") && r.TTL <= 0 || r.TTL > 365*24*time.Hour:
 		return fmt.Errorf("etcdlock: %s %q: TTL %v is not above 0 and up to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
 	case r.After < 0:
 		return fmt.Errorf("etcdlock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)

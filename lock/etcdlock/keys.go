@@ -23,6 +23,11 @@ func lockKey(resource string) string   { return Prefix + "lock/" + url.PathEscap
 func holderKey(resource string) string { return Prefix + "holder/" + url.PathEscape(resource) } // value: the holder
 func offsetKey(resource string) string { return Prefix + "offset/" + url.PathEscape(resource) } // value: token - create revision
 
+// A contender in the queue of a resource has a key there, until it gets the lock or its
+// patience ends. Their create revisions are their order.
+func queuePrefix(resource string) string     { return Prefix + "queue/" + url.PathEscape(resource) + "/" }
+func queueKey(resource, nonce string) string { return queuePrefix(resource) + url.PathEscape(nonce) }
+
 // IsOwner is true in a transaction of etcd while the lock of f.Resource is held
 // under f: what the transaction writes is then fenced, in etcd itself.
 //
@@ -40,8 +45,15 @@ func IsOwner(f guard.Fence) clientv3.Cmp {
 // as well: then the lock stands until its TTL is over. A lease keeps the
 // TTL that it was granted with, so another TTL is another lease.
 func leaseID(r lock.Request) clientv3.LeaseID {
+	return hash(r.Resource, r.Nonce, strconv.FormatInt(seconds(r.TTL), 10))
+}
+
+// queueLeaseID is the lease of a contender's place in the queue.
+func queueLeaseID(r lock.Request) clientv3.LeaseID { return hash(r.Resource, r.Nonce, "queue") }
+
+func hash(parts ...string) clientv3.LeaseID {
 	h := sha256.New()
-	for _, part := range []string{r.Resource, r.Nonce, strconv.FormatInt(seconds(r.TTL), 10)} {
+	for _, part := range parts {
 		h.Write([]byte(part))
 		h.Write([]byte{0}) // neither names nor nonces have it
 	}

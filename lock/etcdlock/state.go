@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,6 +21,7 @@ type state struct {
 	lease         clientv3.LeaseID
 	offset        int64
 	offsetChanged int64 // revision; 0: there is none
+	queue         []place
 }
 
 func (s state) held() bool { return s.created != 0 }
@@ -34,9 +36,10 @@ func (s state) token() (guard.Token, error) {
 	return guard.Token(s.created + s.offset), nil
 }
 
-func (b *Backend) look(ctx context.Context, resource string) (state, error) {
+// look reads the state, and what else is to be read with it.
+func (b *Backend) look(ctx context.Context, resource string, also ...clientv3.Op) (state, error) {
 	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return b.client.Txn(ctx).Then(reads(resource)...).Commit()
+		return b.client.Txn(ctx).Then(append(reads(resource), also...)...).Commit()
 	})
 	if err != nil {
 		return state{}, err
@@ -74,6 +77,10 @@ func parse(resource string, reply *clientv3.TxnResponse) (s state, err error) {
 				s.offset, err = strconv.ParseInt(string(kv.Value), 10, 64)
 				if err != nil || s.offset < 0 {
 					return s, fmt.Errorf("key %q is %.40q and not a number: %w", kv.Key, kv.Value, guard.ErrInvalid)
+				}
+			default:
+				if nonce, ok := strings.CutPrefix(string(kv.Key), queuePrefix(resource)); ok {
+					s.queue = append(s.queue, place{nonce, kv.CreateRevision})
 				}
 			}
 		}

@@ -26,13 +26,14 @@ func TestRoundTrips(t *testing.T) {
 			return next(ctx, method, req, reply, cc, opts...)
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			trips.Add(1) // KeepAliveOnce: a question and its answer
+			trips.Add(1) // a question and its answer
 			return next(ctx, d, cc, method, opts...)
 		}),
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	b, r := open(t, client), request()
+	queued := rival(r)
 	for _, c := range []struct {
 		what string
 		want int64
@@ -44,8 +45,20 @@ func TestRoundTrips(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrHeld)
 			return nil
 		}},
+		{"queued", 4, func() error {
+			_, err := b.AcquireInTurn(t.Context(), queued, time.Minute)
+			require.ErrorIs(t, err, lock.ErrHeld)
+			return nil
+		}},
+		{"refused in the queue", 3, func() error {
+			_, err := b.AcquireInTurn(t.Context(), queued, time.Minute)
+			require.ErrorIs(t, err, lock.ErrHeld)
+			return nil
+		}},
 		{"renew", 2, func() error { return b.Renew(t.Context(), r) }},
 		{"release", 2, func() error { return b.Release(t.Context(), r) }},
+		{"in turn, queued", 4, func() error { _, err := b.AcquireInTurn(t.Context(), queued, time.Minute); return err }},
+		{"in turn, free", 3, func() error { _, err := b.AcquireInTurn(t.Context(), request(), time.Minute); return err }},
 	} {
 		before := trips.Load()
 		require.NoError(t, c.call(), c.what)

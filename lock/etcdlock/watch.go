@@ -14,8 +14,8 @@ const (
 	watchGiveUp = 10 * time.Second       // up to this
 )
 
-// Watch implements [lock.Waiter]: it watches the one key whose end frees the lock.
-// Each time that a watch begins it wakes the waiter, who asks then: what was missed
+// Watch implements [lock.Waiter]: it watches the one key whose end frees the lock or, in
+// a queue, brings r.Nonce forward; when that has ended, the next one. Each time that a watch begins it wakes the waiter, who asks then: what was missed
 // before that, to a compaction too, does no harm. A member that is cut off from the
 // others ends its watches, and the client goes on to another.
 func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
@@ -23,8 +23,10 @@ func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		for pause := watchRetry; ctx.Err() == nil; pause = min(2*pause, watchGiveUp) {
-			if b.watch(ctx, lockKey(r.Resource), signal) {
+			key, err := b.ahead(ctx, r)
+			if err == nil && b.watch(ctx, key, signal, key != lockKey(r.Resource)) {
 				pause = watchRetry
+				continue
 			}
 			select {
 			case <-time.After(pause):
@@ -35,21 +37,24 @@ func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
 	return signal, cancel
 }
 
-// watch returns when it has ended, and whether it ever was in effect.
-func (b *Backend) watch(ctx context.Context, key string, signal chan<- struct{}) (worked bool) {
+// watch returns when it has ended, and whether that was because key did. Where the lock's
+// key ends it goes on: it will be made again.
+func (b *Backend) watch(ctx context.Context, key string, signal chan<- struct{}, once bool) (ended bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for reply := range b.client.Watch(ctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
 		if reply.Err() != nil {
-			return worked
+			return false
 		}
 		if reply.Created || len(reply.Events) > 0 {
-			worked = true
 			select {
 			case signal <- struct{}{}:
 			default: // it has a wake-up waiting
 			}
 		}
+		if once && len(reply.Events) > 0 {
+			return true
+		}
 	}
-	return worked
+	return false
 }
