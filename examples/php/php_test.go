@@ -17,96 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/examples/internal/exampletest"
-	"github.com/go-fencing/fencing/examples/internal/servers"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 	"github.com/go-fencing/fencing/migrations"
-	"github.com/go-fencing/fencing/pgguard"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
-
-const (
-	resource = "inventory:sku-42"
-	update   = "UPDATE stock SET left_over = left_over - 1 WHERE sku = 'sku-42'"
-)
-
-// A side is Go's side: the same servers, with a table that only fenced writes reach.
-type side struct {
-	servers.Servers
-	rdb    *redis.Client
-	pool   *pgxpool.Pool
-	store  *pgguard.Guard
-	locker *lock.Locker
-}
-
-func newSide(t *testing.T, opts ...redislock.Option) *side {
-	t.Helper()
-	s := &side{Servers: exampletest.Servers(t)}
-	o, err := redis.ParseURL(s.Redis)
-	require.NoError(t, err)
-	s.rdb = redis.NewClient(o)
-	t.Cleanup(func() { _ = s.rdb.Close() })
-	s.pool, err = pgxpool.New(t.Context(), s.Postgres)
-	require.NoError(t, err)
-	t.Cleanup(s.pool.Close)
-	s.migrate(t)
-	s.store, err = pgguard.New(s.pool)
-	require.NoError(t, err)
-	b, err := redislock.New(s.rdb, opts...)
-	require.NoError(t, err)
-	s.locker, err = lock.New(b, lock.WithGuards(s.store), lock.WithHolder("go"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.locker.Close() })
-	return s
-}
-
-func (s *side) migrate(t *testing.T) {
-	t.Helper()
-	require.NoError(t, migrations.Up(t.Context(), s.pool))
-	var v struct {
-		Setup   []string
-		Protect struct{ Table, Resource string }
-	}
-	data, err := os.ReadFile("../../docs/testdata/sql.json")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(data, &v))
-	up, _, err := migrations.Protect(v.Protect.Table, migrations.ProtectOptions{Trigger: true, Resource: v.Protect.Resource})
-	require.NoError(t, err)
-	for _, sql := range append(v.Setup, up) {
-		_, err := s.pool.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-}
-
-func (s *side) write(ctx context.Context) error {
-	return s.store.InTx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, update)
-		return err
-	})
-}
-
-func (s *side) left(t *testing.T) (n int) {
-	t.Helper()
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT left_over FROM stock WHERE sku = 'sku-42'").Scan(&n))
-	return n
-}
-
-// forget makes Redis forget the lock and its counter, as a failover does.
-func (s *side) forget(t *testing.T) {
-	t.Helper()
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-}
-
-func parse(t *testing.T, text any) (f guard.Fence) {
-	t.Helper()
-	require.IsType(t, "", text)
-	require.NoError(t, f.UnmarshalText([]byte(text.(string))))
-	return f
-}
 
 func TestPHPAgreesWithTheVectors(t *testing.T) {
 	t.Parallel()
@@ -118,7 +37,9 @@ func TestPHPAgreesWithTheVectors(t *testing.T) {
 
 func TestTheScriptsAreCopiesOfTheShippedOnes(t *testing.T) {
 	t.Parallel()
-	var v struct{ Scripts map[string]struct{ Files []string } }
+	var v struct {
+		Scripts map[string]struct{ Files []string }
+	}
 	data, err := os.ReadFile("../../docs/testdata/scripts.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &v))
@@ -171,8 +92,8 @@ func TestDemo(t *testing.T) {
 // PHP that locks as wise-locksmith does, and Go on the same key.
 func TestAForeignLockInPHPAndALockInGoExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	s := newSide(t, redislock.WithKeys(func(resource string) (string, string) { return resource, resource + ":fence" }))
-	w := start(t, s.Servers)
+	s := newSide(t, redislock.WithKeys(shared))
+	w := start(t, s.Servers, "SHARED_KEYS=1")
 	set := command{"do": "set", "key": resource, "value": "7_0.5"}
 	unset := command{"do": "unset", "key": resource, "value": "7_0.5"}
 
@@ -180,6 +101,7 @@ func TestAForeignLockInPHPAndALockInGoExcludeEachOther(t *testing.T) {
 	_, err := s.locker.TryAcquire(t.Context(), resource)
 	require.ErrorIs(t, err, lock.ErrHeld)
 	require.ErrorContains(t, err, "another library")
+	require.Contains(t, w.fails(t, command{"do": "acquire", "resource": resource}, "Held"), "another library", "nor does the client in PHP")
 	waited := make(chan *lock.Lease, 1)
 	go func() {
 		l, err := s.locker.Acquire(t.Context(), resource)
@@ -215,21 +137,23 @@ func TestAForeignLockInPHPAndALockInGoExcludeEachOther(t *testing.T) {
 func TestPHPAndGoExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		opts    []redislock.Option
-		env     []string
+		side    func(t *testing.T) *side
+		env     string
 		channel string
 	}{
-		"own keys": {nil, nil, rediskeys.Default().Lock(resource)},
-		"prefix":   {[]redislock.Option{redislock.WithPrefix("shop")}, []string{"PREFIX=shop"}, rediskeys.Scheme{Prefix: "shop", Shards: 256}.Lock(resource)},
-		"shared keys": {
-			[]redislock.Option{redislock.WithKeys(func(resource string) (string, string) { return resource, resource + ":fence" })},
-			[]string{"SHARED_KEYS=1"}, resource,
+		"own keys": {func(t *testing.T) *side { return newSide(t) }, "", rediskeys.Default().Lock(resource)},
+		"prefix": {
+			func(t *testing.T) *side { return newSide(t, redislock.WithPrefix("shop")) },
+			"PREFIX=shop", rediskeys.Scheme{Prefix: "shop", Shards: 256}.Lock(resource),
 		},
+		"shared keys":               {func(t *testing.T) *side { return newSide(t, redislock.WithKeys(shared)) }, "SHARED_KEYS=1", resource},
+		"a pool, as Hyperf has one": {func(t *testing.T) *side { return newSide(t) }, "REDIS_KIND=pool", rediskeys.Default().Lock(resource)},
+		"Cluster":                   {newSideInCluster, "REDIS_KIND=cluster", rediskeys.Default().Lock(resource)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSide(t, c.opts...)
-			w := start(t, s.Servers, c.env...)
+			s := c.side(t)
+			w := start(t, s.Servers, c.env)
 			acquire := command{"do": "acquire", "resource": resource}
 
 			f := parse(t, w.must(t, acquire))
@@ -242,7 +166,11 @@ func TestPHPAndGoExcludeEachOther(t *testing.T) {
 			w.must(t, command{"do": "renew", "resource": resource})
 			require.EqualValues(t, 1, w.must(t, command{"do": "write", "resource": resource, "sql": update}))
 
-			heard := s.rdb.Subscribe(t.Context(), c.channel)
+			subscribe := s.rdb.Subscribe
+			if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+				subscribe = s.rdb.SSubscribe
+			}
+			heard := subscribe(t.Context(), c.channel)
 			defer func() { _ = heard.Close() }()
 			_, err = heard.Receive(t.Context())
 			require.NoError(t, err)
@@ -311,6 +239,25 @@ func TestS4_ARaiseWaitsForATransactionInTheOtherLanguage(t *testing.T) {
 	a := <-raised
 	require.Empty(t, a.Error, a.Message)
 	require.Equal(t, 99, s.left(t))
+}
+
+// An object of the client serves coroutines that take turns.
+func TestTheClientInPHPKeepsNothingBetweenCalls(t *testing.T) {
+	t.Parallel()
+	php := php(t)
+	s := newSide(t)
+	_, err := s.pool.Exec(t.Context(), "INSERT INTO stock VALUES ('sku-43', 100)") // the trigger refuses it
+	require.Error(t, err)
+	f, err := s.store.Issue(t.Context(), "inventory:sku-43", "nonce-a", "")
+	require.NoError(t, err)
+	_, err = s.store.Exec(guard.NewContext(t.Context(), f), "INSERT INTO stock VALUES ('sku-43', 100)")
+	require.NoError(t, err)
+	out, code := exampletest.Run(t, php, s.Servers, "testdata/fibers.php")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "OK: inventory:sku-42 inventory:sku-43")
+	var left int
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT sum(left_over) FROM stock").Scan(&left))
+	require.Equal(t, 198, left)
 }
 
 func TestAFenceTravelsBetweenTheLanguages(t *testing.T) {

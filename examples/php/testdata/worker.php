@@ -12,11 +12,34 @@ use Fencing\RedisLock;
 require __DIR__ . '/../autoload.php';
 require __DIR__ . '/../connect.php';
 
-$redis = connectRedis();
+// Hands each call to another connection, as a pool does.
+final class Pool
+{
+    private array $connections = [];
+
+    private int $calls = 0;
+
+    public function __construct(\Closure $connect)
+    {
+        $this->connections = [$connect(), $connect(), $connect()];
+    }
+
+    public function __call(string $method, array $arguments): mixed
+    {
+        return $this->connections[$this->calls++ % 3]->$method(...$arguments);
+    }
+}
+
+$url = parts('REDIS_URL');
+$redis = match (getenv('REDIS_KIND') ?: '') {
+    'pool' => new Pool(connectRedis(...)),
+    'cluster' => new RedisCluster(null, ["{$url['host']}:{$url['port']}"], 5.0, 5.0),
+    '' => connectRedis(),
+};
 $pdo = connectPostgres();
 $names = getenv('SHARED_KEYS') ? fn (string $resource): array => [$resource, "$resource:fence"] : null;
 $guard = new Guard(fn (): PDO => $pdo);
-$fencing = new Fencing(new RedisLock($redis, (int) (getenv('TTL_MS') ?: 30_000), getenv('PREFIX') ?: 'fencing', names: $names), $guard, 'php');
+$fencing = new Fencing(new RedisLock($redis, (int) (getenv('TTL_MS') ?: 30_000), getenv('PREFIX') ?: 'fencing', names: $names, publish: getenv('REDIS_KIND') === 'cluster' ? 'SPUBLISH' : 'PUBLISH'), $guard, 'php');
 $leases = new ArrayObject();
 
 // As wise-locksmith and malkusch/lock take and release a lock.
@@ -49,11 +72,14 @@ $commands = [
     'add' => function (array $c) use ($fencing): void { // one by one, each from what it has read
         for ($i = 0; $i < $c['times']; $i++) {
             $lease = $fencing->acquire($c['resource'], 60.0);
-            $fencing->transaction($lease, function (PDO $pdo) use ($c): void {
-                $left = $pdo->query("SELECT left_over FROM stock WHERE sku = '{$c['sku']}'")->fetchColumn();
-                $pdo->exec('UPDATE stock SET left_over = ' . ($left + 1) . " WHERE sku = '{$c['sku']}'");
-            });
-            $fencing->release($lease);
+            try {
+                $fencing->transaction($lease, function (PDO $pdo) use ($c): void {
+                    $left = $pdo->query("SELECT left_over FROM stock WHERE sku = '{$c['sku']}'")->fetchColumn();
+                    $pdo->exec('UPDATE stock SET left_over = ' . ($left + 1) . " WHERE sku = '{$c['sku']}'");
+                });
+            } finally {
+                $fencing->release($lease);
+            }
         }
     },
     'prefixed' => function (array $c) use ($fencing, $redis): void {
