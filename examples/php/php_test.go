@@ -208,7 +208,7 @@ func TestS1_S2_S13_TheStoreRefusesTheOneThatIsLate(t *testing.T) {
 		s.forget(t)
 		inPHP = parse(t, w.must(t, command{"do": "acquire", "resource": resource}))
 		require.Greater(t, inPHP.Token, l.Fence().Token, "PHP repairs the counter")
-		require.ErrorIs(t, s.write(l.Context()), guard.ErrStale)
+		require.ErrorIs(t, s.write(guard.NewContext(t.Context(), l.Fence())), guard.ErrStale) // however soon the lease notices
 		require.EqualValues(t, 1, w.must(t, command{"do": "write", "resource": resource, "sql": update}))
 		require.ErrorIs(t, l.Release(t.Context()), lock.ErrLost)
 		require.Equal(t, 100-2*(i+1), s.left(t))

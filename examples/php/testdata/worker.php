@@ -99,7 +99,7 @@ $commands = [
         }
     },
     'issue' => fn (array $c) => (string) $guard->issue($c['resource'], 'php'),
-    'set' => fn (array $c) => $redis->set($c['key'], $c['value'], ['NX', 'PX' => 30_000]) === true,
+    'set' => fn (array $c) => $redis->set($c['key'], $c['value'], ['NX', 'PX' => 300_000]) === true,
     'unset' => fn (array $c) => $redis->evalSha(sha1($release), [$c['key'], $c['value']], 1) ?: $redis->eval($release, [$c['key'], $c['value']], 1),
 ];
 while (($line = fgets(STDIN)) !== false) {
