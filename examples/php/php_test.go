@@ -148,7 +148,14 @@ func TestPHPAndGoExcludeEachOther(t *testing.T) {
 		},
 		"shared keys":               {func(t *testing.T) *side { return newSide(t, redislock.WithKeys(shared)) }, "SHARED_KEYS=1", resource},
 		"a pool, as Hyperf has one": {func(t *testing.T) *side { return newSide(t) }, "REDIS_KIND=pool", rediskeys.Default().Lock(resource)},
-		"Cluster":                   {newSideInCluster, "REDIS_KIND=cluster", rediskeys.Default().Lock(resource)},
+		"PgBouncer": {
+			func(t *testing.T) *side {
+				s := newSide(t)
+				s.Postgres = servertest.PgBouncer(t, s.Postgres)
+				return s
+			}, "EMULATE_PREPARES=1", rediskeys.Default().Lock(resource),
+		},
+		"Cluster": {newSideInCluster, "REDIS_KIND=cluster", rediskeys.Default().Lock(resource)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -315,11 +322,21 @@ func TestWhatPHPRefusesByItself(t *testing.T) {
 	require.Contains(t, w.fails(t, command{"do": "acquire", "resource": ""}, "InvalidArgumentException"), "1 to 512 bytes")
 	require.Zero(t, s.rdb.Exists(t.Context(), rediskeys.Default().Lock(resource)).Val(), "what was granted is given back")
 
-	w.must(t, command{"do": "acquire", "resource": resource, "wait": 20})
+	f := w.must(t, command{"do": "acquire", "resource": resource, "wait": 20})
 	require.Eventually(t, func() bool { return s.rdb.Exists(t.Context(), rediskeys.Default().Lock(resource)).Val() == 0 }, 20*time.Second, 5*time.Millisecond)
 	w.fails(t, command{"do": "write", "resource": resource, "sql": update}, "Lost")
 	w.fails(t, command{"do": "renew", "resource": resource}, "Lost")
 	w.fails(t, command{"do": "release", "resource": resource}, "Lost")
+
+	l, err := s.locker.TryAcquire(t.Context(), resource)
+	require.NoError(t, err)
+	require.Contains(t, w.fails(t, command{"do": "writeUnder", "fence": f, "sql": update}, "Stale"), "UF001", "whatever the clocks say")
+	tx, err := s.store.Begin(guard.NewContext(t.Context(), l.Fence()))
+	require.NoError(t, err)
+	s.forget(t)
+	require.Contains(t, w.fails(t, command{"do": "acquire", "resource": resource}, "Blocked"), `"pid"`)
+	require.Zero(t, s.rdb.Exists(t.Context(), rediskeys.Default().Lock(resource)).Val())
+	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, 100, s.left(t))
 }
 

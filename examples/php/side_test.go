@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -62,7 +63,7 @@ func newSideOn(t *testing.T, servers servers.Servers, rdb redis.UniversalClient,
 	require.NoError(t, err)
 	t.Cleanup(s.pool.Close)
 	s.migrate(t)
-	s.store, err = pgguard.New(s.pool)
+	s.store, err = pgguard.New(s.pool, pgguard.WithIdleTimeout(time.Minute)) // on a busy machine a test may be slow
 	require.NoError(t, err)
 	b, err := redislock.New(s.rdb, opts...)
 	require.NoError(t, err)

@@ -37,6 +37,7 @@ $redis = match (getenv('REDIS_KIND') ?: '') {
     '' => connectRedis(),
 };
 $pdo = connectPostgres();
+$pdo->setAttribute(PDO::ATTR_EMULATE_PREPARES, (bool) getenv('EMULATE_PREPARES'));
 $names = getenv('SHARED_KEYS') ? fn (string $resource): array => [$resource, "$resource:fence"] : null;
 $guard = new Guard(fn (): PDO => $pdo);
 $fencing = new Fencing(new RedisLock($redis, (int) (getenv('TTL_MS') ?: 30_000), getenv('PREFIX') ?: 'fencing', names: $names, publish: getenv('REDIS_KIND') === 'cluster' ? 'SPUBLISH' : 'PUBLISH'), $guard, 'php');
