@@ -26,7 +26,7 @@ final class Fencing
         for ($end = self::now() + $wait;; usleep(random_int(25_000, 75_000))) {
             try {
                 return $this->attempt($resource, bin2hex(random_bytes(16)));
-            } catch (Held | Lost $e) {
+            } catch (Held | Lost | Blocked $e) {
                 if (self::now() >= $end) {
                     throw $e;
                 }

@@ -63,7 +63,7 @@ func newSideOn(t *testing.T, servers servers.Servers, rdb redis.UniversalClient,
 	require.NoError(t, err)
 	t.Cleanup(s.pool.Close)
 	s.migrate(t)
-	s.store, err = pgguard.New(s.pool, pgguard.WithIdleTimeout(time.Minute)) // on a busy machine a test may be slow
+	s.store, err = pgguard.New(s.pool, pgguard.WithLockTimeout(2*time.Minute), pgguard.WithIdleTimeout(time.Minute)) // on a busy machine a test may be slow
 	require.NoError(t, err)
 	b, err := redislock.New(s.rdb, opts...)
 	require.NoError(t, err)
