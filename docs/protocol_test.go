@@ -112,8 +112,7 @@ func TestFenceTextsAreThoseOfTheVectors(t *testing.T) {
 	}
 }
 
-// The worked example of the document is the first vector.
-func TestTheWorkedExampleIsRight(t *testing.T) {
+func TestTheWorkedExamplesAreRight(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
 	scheme := rediskeys.Default()
@@ -122,6 +121,9 @@ func TestTheWorkedExampleIsRight(t *testing.T) {
 	require.Contains(t, doc, strconv.FormatUint(uint64(h.Sum32()), 10))
 	require.Contains(t, doc, scheme.Lock("inventory:sku-42"))
 	require.Contains(t, doc, scheme.Counter("inventory:sku-42"))
+	text, err := guard.Fence{Resource: "склад;42", Token: 33, Nonce: "n"}.MarshalText()
+	require.NoError(t, err)
+	require.Contains(t, doc, string(text)+"\n")
 }
 
 // What every client may call, and every code that it may get, is documented.
