@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -19,6 +20,16 @@ import (
 // or fails in CI.
 func php(t *testing.T) string {
 	t.Helper()
+	// go test caches by what the test itself has read, and PHP is another process.
+	for _, pattern := range []string{"*.php", "testdata/*", "../../docs/testdata/*"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			_, err := os.ReadFile(file)
+			require.NoError(t, err)
+		}
+	}
 	path, err := exec.LookPath("php")
 	if err == nil {
 		err = exec.CommandContext(t.Context(), path, "-r", `exit(extension_loaded("redis") && extension_loaded("pdo_pgsql") ? 0 : 1);`).Run()
