@@ -65,8 +65,8 @@ var (
 
 	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediscluster", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
 	backEnds = []string{"lock", "guard", "sequencer", "internal/rediscluster", "internal/rediskeys"}
-	// free packages are programs, and helpers that nobody outside can import.
-	free = []string{".", "cmd", "examples", "internal", "scripts"}
+	// free packages are programs, tests of the documents, and helpers that nobody outside can import.
+	free = []string{".", "cmd", "docs", "examples", "internal", "scripts"}
 )
 
 // A pkg is what go list says of a package.

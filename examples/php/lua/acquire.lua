@@ -1,0 +1,112 @@
+-- The usual acquisition, of a lock that is free, comes first: without the functions
+-- below, which a script makes anew on each run and which cost as much as the rest.
+-- KEYS and ARGV are those of acquire.lua.
+if ARGV[4] == '0' and not ARGV[7] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+  -- What can fail comes before the first write to the lock: scripts do not roll
+  -- back.
+  local token = redis.call('INCR', KEYS[2])
+  if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
+    redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2], 'm:' .. ARGV[1], '')
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+    return token
+  end
+  redis.call('DECR', KEYS[2])
+end
+
+-- The part that the scripts of lock/redislock and sequencer/redisseq share.
+
+-- Tokens are strings: Lua's numbers are doubles, and above 2^53 a healthy server
+-- would hand out duplicates.
+local function greater(a, b)
+  if #a ~= #b then return #a > #b end
+  return a > b
+end
+
+-- advance moves a counter past after and returns the new token. Otherwise it
+-- returns nil and the script's reply: {-1, counter} if after is more than jump
+-- ahead, or an error. A refused demand leaves the counter as it was.
+local function advance(counter, after, jump)
+  if after ~= '0' then
+    local last = redis.call('GET', counter) or '0'
+    -- What is no counter is somebody's data. INCR would refuse it, but the SET
+    -- below would not.
+    if last ~= '0' and not string.match(last, '^[1-9]%d*$') then
+      return nil, redis.error_reply('ERR value is not an integer or out of range')
+    end
+    if greater(after, last) then
+      -- Rounding does not matter here: the bound is no token.
+      if tonumber(after) - tonumber(last) > tonumber(jump) then
+        return nil, {-1, last}
+      end
+      -- INCR would say so after the SET, which no error takes back.
+      if after == '9223372036854775807' then
+        return nil, redis.error_reply('ERR increment or decrement would overflow')
+      end
+      redis.call('SET', counter, after)
+    end
+  end
+  local n = redis.call('INCR', counter)
+  if n < 1 then -- it was negative: no counter of ours
+    redis.call('DECR', counter)
+    return nil, redis.error_reply('ERR value is not an integer or out of range')
+  end
+  return n < 9007199254740992 and string.format('%.0f', n) or redis.call('GET', counter)
+end
+
+-- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
+-- fair, queue.lua.
+-- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
+-- holder, TTL in ms, after, greatest jump, 'shared' if another library may keep
+-- something under the lock's key, and if fair: patience in ms.
+-- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
+-- its release wakes nobody, or {-1, counter} for a jump.
+
+local fair = ARGV[7]
+
+local function refuse(holder, silent)
+  if fair then
+    enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[7])
+  else
+    -- A replica would answer too, from what it knows; a write makes it say what it is.
+    redis.call('DEL', KEYS[3])
+  end
+  return {0, holder, redis.call('PTTL', KEYS[1]), silent}
+end
+
+local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder', 'queued')
+if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
+  if ARGV[6] == 'shared' then
+    return refuse('a user of another library', 1)
+  end
+  return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
+end
+if held[1] and held[1] ~= ARGV[1] then
+  if fair and not held[4] then
+    redis.call('HSET', KEYS[1], 'queued', '')
+  end
+  return refuse(held[3])
+end
+
+local token = held[2]
+if not token then
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    return redis.error_reply('ERR this acquisition was released before it arrived')
+  end
+  local ahead = fair and first(KEYS[4], KEYS[5], ARGV[1])
+  if ahead and ahead ~= ARGV[1] then
+    return refuse('an earlier waiter')
+  end
+end
+if not token or not greater(token, ARGV[4]) then
+  local refusal
+  token, refusal = advance(KEYS[2], ARGV[4], ARGV[5])
+  if not token then
+    return refusal
+  end
+  redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2], 'm:' .. ARGV[1], '')
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+if fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'queued', '')
+end
+return token
