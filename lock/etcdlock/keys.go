@@ -25,7 +25,8 @@ func offsetKey(resource string) string { return Prefix + "offset/" + url.PathEsc
 
 // A contender in the queue of a resource has a key there, until it gets the lock or its
 // patience ends. Their create revisions are their order.
-func queuePrefix(resource string) string     { return Prefix + "queue/" + url.PathEscape(resource) + "/" }
+func queuePrefix(resource string) string { return Prefix + "queue/" + url.PathEscape(resource) + "/" }
+
 func queueKey(resource, nonce string) string { return queuePrefix(resource) + url.PathEscape(nonce) }
 
 // IsOwner is true in a transaction of etcd while the lock of f.Resource is held
