@@ -109,8 +109,9 @@ func newDemoWorker(a *app) *cobra.Command {
 	}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal reports whether one end of a stream is a terminal.
+func isTerminal(end any) bool {
+	f, ok := end.(*os.File)
 	if !ok {
 		return false
 	}
