@@ -37,6 +37,7 @@ var policy = []rule{
 	{packages: "guard/guardslog", own: []string{"guard"}},
 	{packages: "guard/guardprom", own: watched, modules: []string{prometheus}},
 	{packages: "guard/guardotel", own: watched, modules: otel},
+	{packages: "guard/redisguard", own: guards, drivers: 1},
 
 	{packages: "sequencer", own: []string{"guard"}},
 	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
@@ -196,6 +197,9 @@ func TestPolicyRefuses(t *testing.T) {
 		"a back end takes one driver":          {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
 		"a back end takes no second driver":    {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
 		"a back end takes no other back end":   {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"redisguard takes its driver":          {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", module + "/internal/rediskeys"}, ""},
+		"redisguard takes no second driver":    {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
+		"redisguard takes no lock":             {"guard/redisguard", []string{module + "/lock"}, "imports lock"},
 		"sqlguard takes no driver":             {"sqlguard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
 		"a guard never takes lock":             {"pgguard", []string{module + "/lock"}, "imports lock"},
 		"a guard takes no server of the tests": {"pgguard", []string{module + "/internal/localserver"}, "internal/localserver"},

@@ -235,4 +235,36 @@ var mutants = []mutant{
 		"metrics: who gets no lock is counted apart", "internal/metrics/record.go",
 		"s.Count(ctx, Acquisitions, acquired(e.Err))", "s.Count(ctx, Acquisitions, 0)", "guard/...", ".",
 	},
+	{
+		"redisguard: the raise is strict", "guard/redisguard/raise.lua",
+		"if not greater(ARGV[1], f[1]) then", "if greater(f[1], ARGV[1]) then", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: tokens above 2^53 compare as they are", "internal/rediskeys/greater.lua",
+		"if #a ~= #b then return #a > #b end", "if true then return tonumber(a) > tonumber(b) end", "guard/redisguard", "TestConformance$|S16",
+	},
+	{
+		"redisguard: a write enters the fence in force only", "guard/redisguard/check.lua",
+		"if f[1] ~= ARGV[2 * i] or f[2] ~= ARGV[2 * i + 1] then", "if not f[1] then", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: a write compares the nonce", "guard/redisguard/check.lua",
+		" or f[2] ~= ARGV[2 * i + 1]", "", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: the client does not repeat a write", "guard/redisguard/script.go",
+		"NoRetry() bool { return true }", "NoRetry() bool { return false }", "guard/redisguard", "ReplyIsLost",
+	},
+	{
+		"redisguard: a fence that may be evicted is not raised", "guard/redisguard/raise.lua",
+		"if policy then return", "if false then return", "guard/redisguard", "S14",
+	},
+	{
+		"redisguard: the keys of a write are in one slot with the fence", "guard/redisguard/keys.go",
+		"case tagOf(key) != tag:", "case false:", "guard/redisguard", "KeysThatNoFenceGuards",
+	},
+	{
+		"redisguard: a stale holder does not learn the nonce", "guard/redisguard/raise.lua",
+		"return {0, 1, f[1], f[3], f[4]}", "return {0, 1, f[1], f[2], f[4]}", "guard/redisguard", "TestConformance$",
+	},
 }
