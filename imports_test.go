@@ -38,6 +38,7 @@ var policy = []rule{
 	{packages: "guard/guardprom", own: watched, modules: []string{prometheus}},
 	{packages: "guard/guardotel", own: watched, modules: otel},
 	{packages: "guard/redisguard", own: guards, drivers: 1},
+	{packages: "guard/objectguard", own: []string{"guard", "internal/localfile"}},
 
 	{packages: "sequencer", own: []string{"guard"}},
 	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
@@ -63,7 +64,7 @@ var (
 	reserved = slices.Concat([]string{prometheus, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric"}, otel)
 
 	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediscluster", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
-	backEnds = []string{"lock", "guard", "sequencer", "internal/rediscluster", "internal/rediskeys"}
+	backEnds = []string{"lock", "guard", "sequencer", "internal/localfile", "internal/rediscluster", "internal/rediskeys"}
 	// free packages are programs, and helpers that nobody outside can import.
 	free = []string{".", "cmd", "examples", "internal", "scripts"}
 )
@@ -197,6 +198,7 @@ func TestPolicyRefuses(t *testing.T) {
 		"a back end takes one driver":          {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
 		"a back end takes no second driver":    {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
 		"a back end takes no other back end":   {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"objectguard takes no client":          {"guard/objectguard", []string{"github.com/redis/go-redis/v9/sub"}, "drivers up to 0"},
 		"redisguard takes its driver":          {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", module + "/internal/rediskeys"}, ""},
 		"redisguard takes no second driver":    {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
 		"redisguard takes no lock":             {"guard/redisguard", []string{module + "/lock"}, "imports lock"},
