@@ -14,14 +14,17 @@ import (
 
 // A store is a table in one object, with the fences of all its resources: the suite
 // has transactions of several.
-type store struct{ *objectguard.Guard }
+type store struct {
+	*objectguard.Guard
+	object string
+}
 
-func newStore(t *testing.T, b objectguard.Bucket) store {
-	return store{open(t, b, objectguard.WithObject(func(string) string { return "table" }))}
+func newStore(t *testing.T, b objectguard.Bucket, object string) store {
+	return store{open(t, b, objectguard.WithObject(func(string) string { return object })), object}
 }
 
 func (s store) Update(ctx context.Context, fn func(context.Context, guardtest.Tx) error) error {
-	return s.Guard.Update(ctx, "table", func(old []byte) ([]byte, error) {
+	return s.Guard.Update(ctx, s.object, func(old []byte) ([]byte, error) {
 		rows := make(table)
 		if old != nil {
 			if err := json.Unmarshal(old, &rows); err != nil {
@@ -48,7 +51,7 @@ func (t table) Delete(_ context.Context, key string) error { delete(t, key); ret
 
 func TestConformanceOnFiles(t *testing.T) {
 	t.Parallel()
-	guardtest.Run(t, func(t *testing.T) guardtest.Store { return newStore(t, newDir(t)) })
+	guardtest.Run(t, func(t *testing.T) guardtest.Store { return newStore(t, newDir(t), "table") })
 }
 
 func TestConformanceOnS3(t *testing.T) {
@@ -56,7 +59,7 @@ func TestConformanceOnS3(t *testing.T) {
 	guardtest.Run(t, func(t *testing.T) guardtest.Store {
 		server := newS3Server()
 		t.Cleanup(server.Close)
-		return newStore(t, s3{server.Client(), server.URL})
+		return newStore(t, s3{server.Client(), server.URL}, "table")
 	})
 }
 
@@ -79,13 +82,12 @@ func TestConformanceOnS3ThatFails(t *testing.T) {
 		}
 		return none
 	}
-	store := newStore(t, s3{server.Client(), server.URL})
 	for _, check := range guardtest.Checks() {
 		if check.Name == "S35_SeveralFencesDoNotDeadlock" {
 			continue // it has rivals of the same fence
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		require.NoError(t, check.Func(ctx, store), check.Name)
+		require.NoError(t, check.Func(ctx, newStore(t, s3{server.Client(), server.URL}, check.Name)), check.Name)
 		cancel()
 	}
 	for fault := lostReply; fault <= slowDown; fault++ {

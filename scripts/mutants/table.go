@@ -267,4 +267,36 @@ var mutants = []mutant{
 		"redisguard: a stale holder does not learn the nonce", "guard/redisguard/raise.lua",
 		"return {0, 1, f[1], f[3], f[4]}", "return {0, 1, f[1], f[2], f[4]}", "guard/redisguard", "TestConformance$",
 	},
+	{
+		"objectguard: the raise rewrites the object", "guard/objectguard/envelope.go",
+		"\treturn true, nil\n", "\treturn o.Fences == nil, nil\n", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: a write enters the fence in force only", "guard/objectguard/write.go",
+		"err = o.enter(held)", "_ = o.enter(held)", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: the condition is that of the look at the fence", "guard/objectguard/write.go",
+		"err = g.put(ctx, key, o, version)\n\t\tif err != nil", "if _, version, _ = g.get(ctx, key); true {\n\t\t\terr = g.put(ctx, key, o, version)\n\t\t}\n\t\tif err != nil", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: no two states of an object are equal", "guard/objectguard/write.go",
+		"o.data, o.None, o.Write = data, data == nil, rand.Text()", "o.data, o.None, o.Write = data, data == nil, rand.Text()[:0]", "guard/objectguard", "NoTwoStates|ConformanceOnS3ThatFails",
+	},
+	{
+		"objectguard: a write whose reply was lost is looked for", "guard/objectguard/write.go",
+		"case now.Write == o.Write:", "case false:", "guard/objectguard", "ReplyIsLost|ConformanceOnS3ThatFails",
+	},
+	{
+		"objectguard: a delete keeps the fence", "guard/objectguard/envelope.go",
+		"i, found := o.find(resource)\n\tif !found {", "i, found := o.find(resource)\n\tif !found || o.None && o.Write != \"\" {", "guard/objectguard", "TestReadWriteUpdateAndDelete|ConformanceOnFiles",
+	},
+	{
+		"objectguard: a file is replaced while it is locked", "guard/objectguard/dir.go",
+		"err := localfile.Lock(f, localfile.Exclusive)", "var err error", "guard/objectguard", "Processes|Buckets",
+	},
+	{
+		"objectguard: a locked file is still in its place", "guard/objectguard/dir.go",
+		"if !localfile.Linked(f) {", "if false {", "guard/objectguard", "Processes|Buckets",
+	},
 }
