@@ -206,7 +206,7 @@ func TestS24_ALateWriteIsRefusedAfterTheNextRaise(t *testing.T) {
 	require.Nil(t, data)
 }
 
-func TestS22_ARaiseWhoseReplyIsLostIsRepeated(t *testing.T) {
+func TestS22_APutWhoseReplyIsLostIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, done := range []bool{true, false} {
 		m := newMemory()
@@ -225,7 +225,14 @@ func TestS22_ARaiseWhoseReplyIsLostIsRepeated(t *testing.T) {
 	fail = func(func() error) error { tries++; m.put = fail; return errLost }
 	m.put = fail
 	require.ErrorIs(t, g.Raise(t.Context(), fence("r", 33, "A")), errLost)
-	require.Equal(t, 4, tries)
+	require.Equal(t, 9, tries)
+	tries = 0
+	a := guard.NewContext(t.Context(), fence("s", 33, "A"))
+	m.put = nil
+	require.NoError(t, g.Raise(a, guard.Fences(a)[0]))
+	m.put = fail
+	require.ErrorIs(t, g.Write(a, "s", nil), guard.ErrCommitUnknown)
+	require.Equal(t, 9, tries)
 }
 
 func TestARaiseAmongTooManyWritesIsBlocked(t *testing.T) {

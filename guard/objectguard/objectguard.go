@@ -14,8 +14,8 @@ import (
 // of which gets on.
 const patience = 10 * time.Second
 
-// repeats is how often a raise is repeated whose reply was lost.
-const repeats = 3
+// repeats is how often a Put is repeated whose reply was lost.
+const repeats = 8
 
 // A Guard raises fences in the objects of a bucket and fences writes to them. It is
 // safe for concurrent use.

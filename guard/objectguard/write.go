@@ -139,7 +139,7 @@ func (g *Guard) change(ctx context.Context, key string, held []guard.Fence, fn f
 func (g *Guard) settle(caller context.Context, key string, o object, version, before string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), settleBound)
 	defer cancel()
-	for try := 0; ; try++ {
+	for try, lost := 0, 0; ; try++ {
 		now, current, err := g.get(ctx, key)
 		switch {
 		case err != nil:
@@ -151,6 +151,9 @@ func (g *Guard) settle(caller context.Context, key string, o object, version, be
 			// It may still arrive. Only one of the two can be done, and both are the same.
 			if err = g.put(ctx, key, o, version); err == nil {
 				return nil
+			}
+			if lost++; lost == repeats && !errors.Is(err, ErrChanged) {
+				return unknown(cause, err)
 			}
 		case now.Write == before:
 			return ErrChanged // by a raise, so that it can be done no more

@@ -6,15 +6,17 @@
 // the locker with lock.WithGuards. [Guard.Set], [Guard.HSet], [Guard.Del] and, for
 // everything else, [Guard.Run] with a script then write under the fences of their
 // context. Check and write are one script, so that nobody gets in between, in one round
-// trip as without a fence. A refused write has written nothing.
+// trip as without a fence. A refused write has written nothing. What a write rests on is
+// read after the raise, from the master.
 //
 // A fence is a hash, <prefix>:raised:{tag}, one per resource and without a TTL. It is in
 // the Cluster slot of the data, and so on the same server: the keys of a write must have
 // the hash tag of a resource whose fence the context carries, {inventory:sku-42}:stock
 // for inventory:sku-42, or else they are refused, on a single server too. [Guard.Key]
 // makes such names, and [WithTag] other tags. All fences of the context with that tag
-// are entered; those of other tags have nothing to do with that write, as there is no
-// transaction over two slots.
+// are entered, and there is one at least; which of several resources with one tag a key
+// belongs to is for you to know. Fences of other tags have nothing to do with that
+// write, as there is no transaction over two slots.
 //
 // # Errors
 //
@@ -45,7 +47,8 @@
 //
 // What does break the order is a fence that is lost alone. Do not delete it, and do not
 // let it be evicted: Raise refuses a server whose maxmemory-policy is for all keys
-// ([ErrEvicts]). A write without a fence is refused, but the next raise, of any token,
+// ([ErrEvicts]). While a Cluster moves a slot, key by key, writes may be refused with
+// TRYAGAIN, and the loss of the node that takes it may lose a fence alone. A write without a fence is refused, but the next raise, of any token,
 // is not, nor is an old one that is repeated after its holder has read, as lock.Join in
 // another process does. Servers that merge the writes of several masters have no one
 // order and are no place for this. Nor does it stop who writes without the guard.

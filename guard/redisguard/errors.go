@@ -59,10 +59,20 @@ func outcome(ctx context.Context, err error, fences []string) error {
 		strings.HasPrefix(err.Error(), "redis: can't marshal"): // go-redis has no better sign of a value that it cannot send
 		return notSent{err}
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err)
+	return fmt.Errorf("%w: the reply was lost: %w; acquire the lock again before you look at the data: until then the write may still arrive", guard.ErrCommitUnknown, because(ctx, err))
+}
+
+// because adds that ctx has ended. The deadline of a connection is that of ctx, and may
+// come a moment earlier.
+func because(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if deadline, bounded := ctx.Deadline(); cause == nil && bounded && !time.Now().Before(deadline) {
+		cause = context.DeadlineExceeded
 	}
-	return fmt.Errorf("%w: the reply was lost: %w; acquire the lock again before you look at the data: until then the write may still arrive", guard.ErrCommitUnknown, err)
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // explained adds to an error of the server what its reader can do about it.

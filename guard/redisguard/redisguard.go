@@ -127,7 +127,7 @@ func (g *Guard) raise(ctx context.Context, f guard.Fence) error {
 	reply, err := raiseScript.Run(ctx, g.rdb, []string{key}, f.Token.String(), f.Nonce, f.Holder).Slice()
 	if err != nil {
 		rediscluster.Heed(g.rdb, err)
-		return fmt.Errorf("redisguard: raise %q: %w", f.Resource, explained(err, key))
+		return fmt.Errorf("redisguard: raise %q: %w", f.Resource, because(ctx, explained(err, key)))
 	}
 	switch status, _ := first(reply).(int64); {
 	case status == 1:

@@ -293,7 +293,7 @@ var mutants = []mutant{
 	},
 	{
 		"objectguard: a file is replaced while it is locked", "guard/objectguard/dir.go",
-		"err := localfile.Lock(f, localfile.Exclusive)", "var err error", "guard/objectguard", "Processes|Buckets",
+		"err := localfile.Lock(f, localfile.Exclusive)", "var err error", "guard/objectguard", "LockedForEver",
 	},
 	{
 		"objectguard: a locked file is still in its place", "guard/objectguard/dir.go",
