@@ -39,6 +39,8 @@ var policy = []rule{
 	{packages: "guard/guardotel", own: watched, modules: otel},
 	{packages: "guard/fencewire", own: []string{"guard"}},
 	{packages: "guard/httpfence", own: []string{"guard", "guard/fencewire"}}, // guard/grpcfence is a module of its own
+	{packages: "guard/redisguard", own: guards, drivers: 1},
+	{packages: "guard/objectguard", own: []string{"guard", "internal/localfile"}},
 
 	{packages: "sequencer", own: []string{"guard"}},
 	{packages: "sequencer/sequencertest", own: []string{"guard", "sequencer"}, modules: []string{testify}},
@@ -64,7 +66,7 @@ var (
 	reserved = slices.Concat([]string{prometheus, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric"}, otel)
 
 	guards   = []string{"guard", "sequencer", "internal/hint", "internal/rediscluster", "internal/rediskeys", "internal/sqltext"} // never lock: who only fences takes no lock library along
-	backEnds = []string{"lock", "guard", "sequencer", "internal/rediscluster", "internal/rediskeys"}
+	backEnds = []string{"lock", "guard", "sequencer", "internal/localfile", "internal/rediscluster", "internal/rediskeys"}
 	// free packages are programs, tests of the documents, and helpers that nobody outside can import.
 	free = []string{".", "cmd", "docs", "examples", "internal", "scripts"}
 )
@@ -202,6 +204,10 @@ func TestPolicyRefuses(t *testing.T) {
 		"a back end takes one driver":          {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", module + "/lock", module + "/internal/rediskeys"}, ""},
 		"a back end takes no second driver":    {"lock/redislock", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
 		"a back end takes no other back end":   {"lock/redlock", []string{module + "/lock/redislock"}, "lock/redislock"},
+		"objectguard takes no client":          {"guard/objectguard", []string{"github.com/redis/go-redis/v9/sub"}, "drivers up to 0"},
+		"redisguard takes its driver":          {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", module + "/internal/rediskeys"}, ""},
+		"redisguard takes no second driver":    {"guard/redisguard", []string{"github.com/redis/go-redis/v9/sub", "github.com/jackc/pgx/v5/sub"}, "drivers up to 1"},
+		"redisguard takes no lock":             {"guard/redisguard", []string{module + "/lock"}, "imports lock"},
 		"sqlguard takes no driver":             {"sqlguard", []string{"github.com/jackc/pgx/v5/sub"}, "pgx"},
 		"a guard never takes lock":             {"pgguard", []string{module + "/lock"}, "imports lock"},
 		"a guard takes no server of the tests": {"pgguard", []string{module + "/internal/localserver"}, "internal/localserver"},

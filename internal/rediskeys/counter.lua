@@ -1,11 +1,5 @@
--- The part that the scripts of lock/redislock and sequencer/redisseq share.
-
--- Tokens are strings: Lua's numbers are doubles, and above 2^53 a healthy server
--- would hand out duplicates.
-local function greater(a, b)
-  if #a ~= #b then return #a > #b end
-  return a > b
-end
+-- The part that the scripts of lock/redislock and sequencer/redisseq share; follows
+-- greater.lua.
 
 -- advance moves a counter past after and returns the new token. Otherwise it
 -- returns nil and the script's reply: {-1, counter} if after is more than jump

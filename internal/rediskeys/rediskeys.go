@@ -1,5 +1,5 @@
-// Package rediskeys has what the lock and the sequencer on Redis share: the names of
-// their keys, and how a counter moves.
+// Package rediskeys has what the lock, the sequencer and the guard on Redis share: the
+// names of their keys, how tokens compare, and how a counter moves.
 package rediskeys
 
 import (
@@ -11,11 +11,18 @@ import (
 	"unicode"
 )
 
+// GreaterLua is the beginning of every script that compares tokens: the function
+// greater.
+//
+//go:embed greater.lua
+var GreaterLua string
+
+//go:embed counter.lua
+var counterLua string
+
 // CounterLua is the beginning of every script that hands out tokens: the function
 // advance.
-//
-//go:embed counter.lua
-var CounterLua string
+var CounterLua = GreaterLua + counterLua
 
 // A Scheme spreads resources over shards. A shard's number in braces is the hash
 // tag of its keys, so that everything of one resource is in one Cluster slot, and
@@ -83,6 +90,17 @@ func (s Scheme) Alive(resource string) string { return s.key("alive", resource, 
 
 func (s Scheme) key(kind, resource, name string) string {
 	return s.Prefix + ":" + kind + ":{" + s.shard(resource) + "}:" + name
+}
+
+// HashTag returns the part of a key that decides its slot, "" if that is the whole
+// key.
+func HashTag(key string) string {
+	_, rest, found := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !found || !closed {
+		return ""
+	}
+	return tag
 }
 
 // shard is the 32-bit FNV-1a hash of the resource modulo the number of shards;

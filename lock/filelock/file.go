@@ -3,8 +3,6 @@ package filelock
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/localfile"
 	"github.com/go-fencing/fencing/lock"
 )
 
@@ -64,29 +63,13 @@ type file struct {
 	lease *lease
 }
 
-// fileName keeps the name of the resource readable as far as every file system can
-// tell names apart, and the hash does the rest: names may be long, differ in case,
-// or contain anything.
-func fileName(resource string) string {
-	readable := make([]byte, 0, 40)
-	for i := range min(len(resource), cap(readable)) {
-		c := resource[i]
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-') {
-			c = '_'
-		}
-		readable = append(readable, c)
-	}
-	sum := sha256.Sum256([]byte(resource))
-	return string(readable) + "." + hex.EncodeToString(sum[:16]) + ".lock"
-}
-
 // do calls work with the file of resource, alone on this host. If there is none
 // and it is not to be created, nobody has the lock.
 func (b *Backend) do(ctx context.Context, resource string, create bool, work func(f *file) error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	path := filepath.Join(b.dir, fileName(resource))
+	path := filepath.Join(b.dir, localfile.Name(resource, ".lock"))
 	for {
 		f, err := openLocked(ctx, path, create)
 		if errors.Is(err, fs.ErrNotExist) && !create {
@@ -124,7 +107,7 @@ func (b *Backend) use(f *file, path, resource string, work func(f *file) error) 
 }
 
 func openLocked(ctx context.Context, path string, create bool) (*file, error) {
-	flags := os.O_RDWR | noFollow
+	flags := os.O_RDWR | localfile.NoFollow
 	if create {
 		flags |= os.O_CREATE
 	}
@@ -134,11 +117,11 @@ func openLocked(ctx context.Context, path string, create bool) (*file, error) {
 	}
 	end := time.Now().Add(busyLimit)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		err := flock(f, exclusive)
+		err := localfile.Lock(f, localfile.Exclusive)
 		switch {
 		case err == nil:
 			return &file{File: f}, nil
-		case !errors.Is(err, errLocked):
+		case !errors.Is(err, localfile.ErrLocked):
 			_ = f.Close()
 			return nil, &fs.PathError{Op: "flock", Path: path, Err: err}
 		case time.Now().After(end):
@@ -230,19 +213,10 @@ func (f *file) writeAll(l *lease) error {
 		return err
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(f.Name()))
+		err = localfile.SyncDir(filepath.Dir(f.Name()))
 	}
 	if err != nil {
 		_ = f.Truncate(0) // a full disk must not leave what looks like garbage
 	}
 	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
 }

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/localfile"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/sequencer"
 )
@@ -98,7 +99,7 @@ func (b *Backend) open() (err error) {
 	if !info.IsDir() {
 		return errors.New("it is no directory")
 	}
-	if err := checkFileSystem(b.dir); err != nil {
+	if err := localfile.CheckFileSystem(b.dir); err != nil {
 		return err
 	}
 	buryProcesses(b.dir)

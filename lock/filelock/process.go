@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/localfile"
 )
 
 const aliveSuffix = ".alive"
@@ -21,32 +23,22 @@ type process struct {
 func newProcess(dir string) (*process, error) {
 	for {
 		p := &process{id: rand.Text()}
-		f, err := os.OpenFile(filepath.Join(dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|noFollow, 0o666)
+		f, err := os.OpenFile(filepath.Join(dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.NoFollow, 0o666)
 		if err != nil {
 			return nil, err
 		}
 		p.file = f
-		err = flock(f, exclusive)
-		if err == nil && linked(f) {
+		err = localfile.Lock(f, localfile.Exclusive)
+		if err == nil && localfile.Linked(f) {
 			return p, nil
 		}
 		_ = f.Close()
-		if err != nil && !errors.Is(err, errLocked) {
+		if err != nil && !errors.Is(err, localfile.ErrLocked) {
 			_ = os.Remove(f.Name())
 			return nil, err
 		}
 		// Another process took it for that of a dead one before it was locked.
 	}
-}
-
-// linked reports whether the file is still in its directory.
-func linked(f *os.File) bool {
-	mine, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	current, err := os.Lstat(f.Name())
-	return err == nil && os.SameFile(mine, current)
 }
 
 // alive reports whether a process lives. If that cannot be learned it does, and
@@ -55,12 +47,12 @@ func alive(dir, id string) bool {
 	if strings.ContainsAny(id, `/\.`) { // no id of ours
 		return false
 	}
-	f, err := os.OpenFile(filepath.Join(dir, id+aliveSuffix), os.O_RDONLY|noFollow, 0)
+	f, err := os.OpenFile(filepath.Join(dir, id+aliveSuffix), os.O_RDONLY|localfile.NoFollow, 0)
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}
 	defer func() { _ = f.Close() }() // unlocks
-	return flock(f, shared) != nil
+	return localfile.Lock(f, localfile.Shared) != nil
 }
 
 // buryProcesses removes the files of processes that are dead. An error leaves a
@@ -68,11 +60,11 @@ func alive(dir, id string) bool {
 func buryProcesses(dir string) {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+aliveSuffix))
 	for _, name := range names {
-		f, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)
+		f, err := os.OpenFile(name, os.O_RDWR|localfile.NoFollow, 0)
 		if err != nil {
 			continue
 		}
-		if flock(f, exclusive) == nil {
+		if localfile.Lock(f, localfile.Exclusive) == nil {
 			_ = os.Remove(name) // while it is locked: see newProcess
 		}
 		_ = f.Close()

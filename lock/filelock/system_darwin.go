@@ -2,7 +2,6 @@ package filelock
 
 import (
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,12 +15,4 @@ func clockName() (string, error) {
 		return "", fmt.Errorf("which boot this is: %w", err)
 	}
 	return boot, nil
-}
-
-func networkFileSystem(s *unix.Statfs_t) string {
-	name := unix.ByteSliceToString(s.Fstypename[:])
-	if slices.Contains([]string{"nfs", "smbfs", "afpfs", "webdav", "cifs"}, name) {
-		return name
-	}
-	return ""
 }

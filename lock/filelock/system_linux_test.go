@@ -32,11 +32,3 @@ func Descriptors(t testing.TB, path string) (n int) {
 	}
 	return n
 }
-
-func TestNetworkFileSystemsAreRefused(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "NFS", networkFileSystem(&unix.Statfs_t{Type: unix.NFS_SUPER_MAGIC}))
-	require.Equal(t, "CIFS", networkFileSystem(&unix.Statfs_t{Type: unix.CIFS_SUPER_MAGIC}))
-	require.Empty(t, networkFileSystem(&unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC}))
-	require.NoError(t, checkFileSystem(os.TempDir()))
-}

@@ -3,7 +3,6 @@ package redislock
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,8 +89,8 @@ func (c config) checkNames(rdb redis.UniversalClient) error {
 	if k.lock == "" || k.lock == k.counter {
 		return fmt.Errorf("redislock: WithKeys: the lock key %q and the counter key %q must be two keys", k.lock, k.counter)
 	}
-	tag := hashTag(k.lock)
-	if _, cluster := rdb.(*redis.ClusterClient); cluster && (tag == "" || tag != hashTag(k.counter)) {
+	tag := rediskeys.HashTag(k.lock)
+	if _, cluster := rdb.(*redis.ClusterClient); cluster && (tag == "" || tag != rediskeys.HashTag(k.counter)) {
 		return fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.lock, k.counter)
 	}
 	return nil
@@ -135,14 +134,4 @@ func (c config) keys(resource, member string) keys {
 		lock: lock, counter: counter, mark: counter + ":released:" + member,
 		queue: counter + ":queue:" + resource, alive: counter + ":alive:" + resource,
 	}
-}
-
-// hashTag is the part of a key that decides its slot, "" if that is the whole key.
-func hashTag(key string) string {
-	_, rest, found := strings.Cut(key, "{")
-	tag, _, closed := strings.Cut(rest, "}")
-	if !found || !closed {
-		return ""
-	}
-	return tag
 }

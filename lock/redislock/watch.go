@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 )
 
@@ -62,7 +63,7 @@ func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
 	name := b.config.keys(r.Resource, "").lock
 	tag := ""
 	if _, single := b.rdb.(*redis.Client); !single {
-		tag = hashTag(name)
+		tag = rediskeys.HashTag(name)
 	}
 	return b.hub.watch(tag, name, r.Nonce)
 }

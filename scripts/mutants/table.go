@@ -271,4 +271,68 @@ var mutants = []mutant{
 		"httpfence: a value goes no further than to whom it was made for", "guard/httpfence/middleware.go",
 		"\t\t\tdelete(r.Header, fencewire.Header)\n", "", "guard/httpfence", "Arrive|HopToHop",
 	},
+	{
+		"redisguard: the raise is strict", "guard/redisguard/raise.lua",
+		"if not greater(ARGV[1], f[1]) then", "if greater(f[1], ARGV[1]) then", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: tokens above 2^53 compare as they are", "internal/rediskeys/greater.lua",
+		"if #a ~= #b then return #a > #b end", "if true then return tonumber(a) > tonumber(b) end", "guard/redisguard", "TestConformance$|S16",
+	},
+	{
+		"redisguard: a write enters the fence in force only", "guard/redisguard/check.lua",
+		"if f[1] ~= ARGV[2 * i] or f[2] ~= ARGV[2 * i + 1] then", "if not f[1] then", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: a write compares the nonce", "guard/redisguard/check.lua",
+		" or f[2] ~= ARGV[2 * i + 1]", "", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"redisguard: the client does not repeat a write", "guard/redisguard/script.go",
+		"NoRetry() bool { return true }", "NoRetry() bool { return false }", "guard/redisguard", "ReplyIsLost",
+	},
+	{
+		"redisguard: a fence that may be evicted is not raised", "guard/redisguard/raise.lua",
+		"if policy then return", "if false then return", "guard/redisguard", "S14",
+	},
+	{
+		"redisguard: the keys of a write are in one slot with the fence", "guard/redisguard/keys.go",
+		"case tagOf(key) != tag:", "case false:", "guard/redisguard", "KeysThatNoFenceGuards",
+	},
+	{
+		"redisguard: a stale holder does not learn the nonce", "guard/redisguard/raise.lua",
+		"return {0, 1, f[1], f[3], f[4]}", "return {0, 1, f[1], f[2], f[4]}", "guard/redisguard", "TestConformance$",
+	},
+	{
+		"objectguard: the raise rewrites the object", "guard/objectguard/envelope.go",
+		"\treturn true, nil\n", "\treturn o.Fences == nil, nil\n", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: a write enters the fence in force only", "guard/objectguard/write.go",
+		"err = o.enter(held)", "_ = o.enter(held)", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: the condition is that of the look at the fence", "guard/objectguard/write.go",
+		"err = g.put(ctx, key, o, version)\n\t\tif err != nil", "if _, version, _ = g.get(ctx, key); true {\n\t\t\terr = g.put(ctx, key, o, version)\n\t\t}\n\t\tif err != nil", "guard/objectguard", "TestConformanceOnFiles",
+	},
+	{
+		"objectguard: no two states of an object are equal", "guard/objectguard/write.go",
+		"o.data, o.None, o.Write = data, data == nil, rand.Text()", "o.data, o.None, o.Write = data, data == nil, rand.Text()[:0]", "guard/objectguard", "NoTwoStates|ConformanceOnS3ThatFails",
+	},
+	{
+		"objectguard: a write whose reply was lost is looked for", "guard/objectguard/write.go",
+		"case now.Write == o.Write:", "case false:", "guard/objectguard", "ReplyIsLost|ConformanceOnS3ThatFails",
+	},
+	{
+		"objectguard: a delete keeps the fence", "guard/objectguard/envelope.go",
+		"i, found := o.find(resource)\n\tif !found {", "i, found := o.find(resource)\n\tif !found || o.None && o.Write != \"\" {", "guard/objectguard", "TestReadWriteUpdateAndDelete|ConformanceOnFiles",
+	},
+	{
+		"objectguard: a file is replaced while it is locked", "guard/objectguard/dir.go",
+		"err := localfile.Lock(f, localfile.Exclusive)", "var err error", "guard/objectguard", "LockedForEver",
+	},
+	{
+		"objectguard: a locked file is still in its place", "guard/objectguard/dir.go",
+		"if !localfile.Linked(f) {", "if false {", "guard/objectguard", "Processes|Buckets",
+	},
 }

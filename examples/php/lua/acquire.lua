@@ -13,14 +13,15 @@ if ARGV[4] == '0' and not ARGV[7] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 
   redis.call('DECR', KEYS[2])
 end
 
--- The part that the scripts of lock/redislock and sequencer/redisseq share.
-
 -- Tokens are strings: Lua's numbers are doubles, and above 2^53 a healthy server
--- would hand out duplicates.
+-- would take neighbours for equal.
 local function greater(a, b)
   if #a ~= #b then return #a > #b end
   return a > b
 end
+
+-- The part that the scripts of lock/redislock and sequencer/redisseq share; follows
+-- greater.lua.
 
 -- advance moves a counter past after and returns the new token. Otherwise it
 -- returns nil and the script's reply: {-1, counter} if after is more than jump
