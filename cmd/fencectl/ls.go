@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/hint"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
 
@@ -102,7 +103,7 @@ func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int
 		all = all[:limit]
 	}
 	if a.json {
-		return a.printJSON(slices.Concat([]*entry{}, all)) // never null
+		return a.printJSON(append([]*entry{}, all...)) // never null
 	}
 	return a.table(all)
 }
@@ -121,12 +122,14 @@ func (a *app) listPostgres(ctx context.Context, found listing, prefix string, li
 	d := &database{address: address, conn: conn}
 	defer d.close(ctx)
 	schema := pgx.Identifier{a.schema}.Sanitize()
-	var may bool
-	err = conn.QueryRow(ctx, "select coalesce(has_table_privilege(to_regclass($1), 'SELECT'), true)", schema+".fence").Scan(&may)
+	var may *bool
+	err = conn.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", schema+".lease").Scan(&may)
 	switch {
 	case err != nil:
 		return refused(err)
-	case !may:
+	case may == nil:
+		return fmt.Errorf("%wls: %s: there is no fence schema %q, or an old one; run %q", &silent{errServer}, address, a.schema, hint.Fencectl("migrate up", a.schema))
+	case !*may:
 		return fmt.Errorf("%wls: %s: this role may not read the fences of %q; connect as the owner of the schema", &silent{errServer}, address, a.schema)
 	}
 	rows, _ := conn.Query(ctx, "select resource, token, holder, raised_at from "+schema+".fence where starts_with(resource, $1) order by resource limit $2", prefix, limit+1) // its error is that of the rows

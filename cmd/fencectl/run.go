@@ -51,7 +51,7 @@ be run.`,
   fencectl run inventory:sku-42 --wait 0s -- sh -c \
     'psql -v r="$FENCING_RESOURCE" -v t="$FENCING_TOKEN" -v n="$FENCING_NONCE" -f sell.sql'`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); len(args) < 2 || dash > 1 {
+			if len(args) < 2 || cmd.ArgsLenAtDash() != 1 { // without a dash the command's flags would be ours
 				return errors.New("run takes a resource and, after --, a command: fencectl run RESOURCE -- COMMAND [ARG]")
 			}
 			return nil
@@ -66,7 +66,6 @@ be run.`,
 	}
 	c.keys.add(a, cmd)
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the resource is the command's
 	flags.DurationVar(&c.ttl, "ttl", c.ttl, "how long others wait if this machine dies")
 	flags.DurationVar(&c.wait, "wait", c.wait, "how long to wait for the lock; 0s for not at all, below 0 for ever")
 	flags.DurationVar(&c.grace, "grace", c.grace, "how long the command has to end after a SIGTERM")
@@ -178,18 +177,16 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 }
 
 func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locker) (*lock.Lease, error) {
-	acquire := locker.Acquire
-	timer := time.AfterFunc(max(c.wait, 0), giveUp)
+	acquire, inTime := locker.Acquire, func() bool { return true }
 	switch {
-	case c.wait < 0:
-		timer.Stop()
 	case c.wait == 0:
-		timer.Stop()
 		acquire = locker.TryAcquire
+	case c.wait > 0:
+		inTime = time.AfterFunc(c.wait, giveUp).Stop
 	}
 	lease, err := acquire(ctx, c.resource)
 	switch {
-	case err == nil && (c.wait <= 0 || timer.Stop()):
+	case err == nil && inTime():
 		return lease, nil
 	case err == nil: // in the last moment
 		_ = lease.Release(ctx)
