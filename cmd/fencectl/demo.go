@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/demo"
@@ -109,13 +110,11 @@ func newDemoWorker(a *app) *cobra.Command {
 	}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+// isTerminal reports whether one end of a stream is a terminal. (/dev/null is a character
+// device too.)
+func isTerminal(end any) bool {
+	f, ok := end.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
 }
 
 // style is colourful on a terminal that can show it and is allowed to: no-color.org.

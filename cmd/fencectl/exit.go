@@ -44,11 +44,14 @@ func badUsage(format string, args ...any) error {
 // exitCode gives every error that nothing else is known of the code of bad usage:
 // cobra's own have no type.
 func exitCode(ctx context.Context, err error) int {
+	e, own := errors.AsType[*exited](err)
 	switch {
 	case err == nil:
 		return exitOK
 	case ctx.Err() != nil, errors.Is(err, syscall.EPIPE): // whoever reads stdout has gone
 		return exitInterrupted
+	case own:
+		return e.code
 	case errors.Is(err, errAnswer), errors.Is(err, migrations.ErrProtected), errors.Is(err, migrations.ErrNewer):
 		return exitAnswer
 	case errors.Is(err, target.ErrInvalid):

@@ -16,15 +16,18 @@ import (
 
 const defaultSchema = "fencing"
 
-const about = `Fencectl shows what fencing does, and sets a database up for it.
+const about = `Fencectl shows what fencing does, sets a database up for it, looks after it, and
+runs commands under it.
 
 Results go to stdout, everything else to stderr. Exit codes:
   0    done, and the answer is good
   1    done, and the answer is bad: the history of the demo is not clean, the
-       fence schema is not up to date, or tables in use forbid to remove it
+       fence schema is not up to date, tables in use forbid to remove it, a lock
+       is held or was lost, or the doctor has found a fault
   2    bad usage or bad input; nothing was changed
   3    a server could not be reached, refused or failed, or stdout could not be written
   130  interrupted
+"fencectl run" has those of its command.
 
 With --json stdout has one JSON value, of the demo one a line. The value of exit
 code 1 is there too; an error is text on stderr all the same, and of all commands
@@ -51,7 +54,7 @@ type app struct {
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fencectl",
-		Short:         "Show what fencing does, and set a database up for it",
+		Short:         "Show what fencing does, set a database up for it, and run commands under it",
 		Long:          about,
 		Version:       version(),
 		SilenceErrors: true,
@@ -65,7 +68,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
 	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
 	flags.BoolVar(&a.json, "json", false, "print JSON; errors stay text on stderr")
-	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newVersion(a))
+	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newVersion(a))
 	return root
 }
 

@@ -58,8 +58,23 @@ func (s Scheme) Lock(resource string) string { return s.key("lock", resource, re
 
 // Counter returns the key of the counter of resource, which it shares with the
 // other resources of its shard.
-func (s Scheme) Counter(resource string) string {
-	return s.Prefix + ":fence:{" + s.shard(resource) + "}"
+func (s Scheme) Counter(resource string) string { return s.counter(s.shard(resource)) }
+
+// Counters returns the keys of the counters of all shards.
+func (s Scheme) Counters() []string {
+	keys := make([]string, s.Shards)
+	for i := range keys {
+		keys[i] = s.counter(strconv.Itoa(i))
+	}
+	return keys
+}
+
+func (s Scheme) counter(shard string) string { return s.Prefix + ":fence:{" + shard + "}" }
+
+// Resource returns the resource of which key is the lock.
+func (s Scheme) Resource(key string) (resource string, ok bool) {
+	_, resource, ok = strings.Cut(key, "}:")
+	return resource, ok && s.Lock(resource) == key
 }
 
 // Released returns the key that says for a short time that the acquisition of

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/doctor"
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	var keys redisFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what makes fencing unsafe, or a nuisance",
+		Long: `Look at the database, at Redis, or at both and how they agree: versions, durability,
+replication, the fence schema and its rights, triggers that are off, raises that
+wait, eviction, persistence, counters that expire, are poisoned or have fallen
+behind. It only reads. What a role may not see, it leaves out and says so.
+
+Exit code 1 if a finding is FAIL; "warn" works, and will surprise you one day.`,
+		Example: `  fencectl doctor --postgres postgres://app@db/shop --redis redis://cache`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := keys.check(); err != nil {
+				return err
+			}
+			return a.doctor(cmd.Context(), &keys)
+		},
+	}
+	keys.add(a, cmd)
+	return cmd
+}
+
+func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
+	if a.postgresSetting().Value == "" && a.redisSetting().Value == "" {
+		return errors.New("doctor: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL or FENCING_REDIS_URL")
+	}
+	all := []doctor.Finding{}
+	var heights doctor.Heights
+	if a.postgresSetting().Value != "" {
+		address, err := target.ParsePostgres(a.postgresSetting())
+		if err != nil {
+			return err
+		}
+		conn, err := address.Connect(ctx)
+		if err != nil {
+			return err
+		}
+		d := &database{address: address, conn: conn}
+		defer d.close(ctx)
+		found, h, err := doctor.Postgres(ctx, conn, address.String(), a.schema, keys.scheme.Counter)
+		if err != nil {
+			return refused(err)
+		}
+		all, heights = append(all, found...), h
+	}
+	if a.redisSetting().Value != "" {
+		k, err := a.openRedis(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = k.Close() }() // it has only read
+		found, err := doctor.Redis(ctx, k, k.masters, k.address.String(), keys.scheme.Counters(), heights)
+		if err != nil {
+			return k.address.Unusable(err)
+		}
+		all = append(all, found...)
+	}
+	if err := a.report(all); err != nil {
+		return err
+	}
+	if doctor.Worst(all) == doctor.Fail {
+		return errAnswer
+	}
+	return nil
+}
+
+func (a *app) report(all []doctor.Finding) error {
+	if a.json {
+		return a.printJSON(all)
+	}
+	server := ""
+	for _, f := range all {
+		if f.Server != server {
+			server = f.Server
+			if err := a.printf("%s\n", server); err != nil {
+				return err
+			}
+		}
+		if err := a.printf("  %-4s  %-12s %s\n", f.Level, f.Check, f.Says); err != nil {
+			return err
+		}
+		if f.Do != "" {
+			if err := a.printf("  %-4s  %-12s → %s\n", "", "", f.Do); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/internal/rediskeys"
+	"github.com/go-fencing/fencing/internal/servertest"
+)
+
+// A patient is a database and a Redis for the doctor to look at.
+type patient struct {
+	database
+	rdb  *redis.Client
+	args []string
+}
+
+func newPatient(t *testing.T, db database) patient {
+	t.Helper()
+	url := servertest.NewRedis(t, localserver.RedisOptions{}).URL()
+	o, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return patient{db, rdb, []string{"--postgres", db.url, "--redis", url}}
+}
+
+type finding struct{ Server, Check, Level, Says, Do string }
+
+// findings returns what the doctor finds, by check.
+func (p patient) findings(t *testing.T, code int) map[string]finding {
+	t.Helper()
+	r := run(t, append([]string{"doctor", "--json"}, p.args...)...)
+	require.Equal(t, code, r.code, r.stdout+r.stderr)
+	var all []finding
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &all))
+	by := map[string]finding{}
+	for _, f := range all {
+		if worse := by[f.Check]; worse.Level == "" || worse.Level == "ok" {
+			by[f.Check] = f
+		}
+		require.Equal(t, f.Level == "ok", f.Do == "", "%+v", f)
+	}
+	return by
+}
+
+// Each fault is found, and nothing else with it.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	// The tests' own server does not wait for the disk, which the doctor would say.
+	server := servertest.NewPostgres(t, localserver.PostgresOptions{})
+	databases := 0
+	counter := rediskeys.Default().Counter("inventory:sku-42")
+	for name, c := range map[string]struct {
+		break_       func(t *testing.T, p patient)
+		code         int
+		check, level string
+		says         string
+	}{
+		"no schema":     {func(t *testing.T, p patient) { ok(t, append([]string{"migrate", "down"}, p.args[:2]...)...) }, 1, "schema", "fail", "no fence schema"},
+		"an old schema": {func(t *testing.T, p patient) { ok(t, append([]string{"migrate", "down", "--to=1"}, p.args[:2]...)...) }, 1, "schema", "fail", "at version 1"},
+		"commits not kept": {func(t *testing.T, p patient) {
+			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$")
+		}, 0, "durability", "warn", "synchronous_commit is off"},
+		"rights":           {func(t *testing.T, p patient) { p.exec(t, "grant update on fencing.fence to public") }, 1, "rights", "fail", "UPDATE on fencing.fence to PUBLIC"},
+		"a trigger is off": {offTrigger, 1, "triggers", "fail", "inventory"},
+		"a poisoned fence": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775806, 'n')")
+		}, 1, "fences", "fail", "9223372036854775806"},
+		"Redis is behind": {func(t *testing.T, p patient) { p.exec(t, "select fencing.raise('inventory:sku-42', 40, 'n')") }, 0, "counters", "warn", "behind the database"},
+		"a counter expires": {func(t *testing.T, p patient) {
+			p.set(t, counter, "7")
+			require.NoError(t, p.rdb.Expire(t.Context(), counter, 1e12).Err())
+		}, 1, "counters", "fail", counter},
+		"no counter":        {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
+		"a poisoned one":    {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
+		"eviction":          {evicts("allkeys-lru"), 0, "eviction", "warn", "counters may be evicted"},
+		"eviction of locks": {evicts("volatile-lru"), 0, "eviction", "warn", "a lock may be evicted"},
+		"nothing":           {func(*testing.T, patient) {}, 0, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			databases++
+			name := fmt.Sprintf("shop%d", databases)
+			connect(t, server.URL("")).exec(t, "create database "+name)
+			p := newPatient(t, connect(t, server.URL(name)))
+			ok(t, append([]string{"migrate", "up"}, p.args[:2]...)...)
+			require.NoError(t, p.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
+			c.break_(t, p)
+			for check, f := range p.findings(t, c.code) {
+				if check == c.check {
+					require.Equal(t, c.level, f.Level, f)
+					require.Contains(t, f.Says, c.says)
+					continue
+				}
+				require.Equal(t, "ok", f.Level, f)
+			}
+		})
+	}
+}
+
+func (p patient) set(t *testing.T, key, value string) {
+	t.Helper()
+	require.NoError(t, p.rdb.Set(t.Context(), key, value, 0).Err())
+}
+
+func offTrigger(t *testing.T, p patient) {
+	t.Helper()
+	p.exec(t, "create table inventory (sku text primary key)")
+	ok(t, append([]string{"protect", "inventory", "--resource=sku", "--trigger"}, p.args[:2]...)...)
+	require.Equal(t, "ok", p.findings(t, 0)["triggers"].Level)
+	p.exec(t, "alter table inventory disable trigger fencing_update")
+}
+
+func evicts(policy string) func(*testing.T, patient) {
+	return func(t *testing.T, p patient) {
+		require.NoError(t, p.rdb.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+		require.NoError(t, p.rdb.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+	}
+}
+
+func TestDoctorAndLsInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.NewRedisCluster(t, 3, 0)
+	url := "redis://" + cluster.Addrs()[0]
+	text := ok(t, "doctor", "--redis", url)
+	require.Equal(t, 3, strings.Count(text, "a master"), text)
+	db := migrated(t)
+	require.Equal(t, 0, start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true").end())
+	require.Contains(t, ok(t, "ls", "--redis", url, "--postgres", db.url), "inventory:1")
+}
+
+func TestDoctorNeedsAServer(t *testing.T) {
+	t.Parallel()
+	fails(t, 2, "no server to look at", "doctor")
+	fails(t, 3, "cannot use", "doctor", "--redis=redis://127.0.0.1:1/0")
+	fails(t, 3, "cannot connect", "doctor", "--postgres=postgres://app@127.0.0.1:1/shop")
+	fails(t, 2, "--shards", "doctor", "--shards=0")
+}

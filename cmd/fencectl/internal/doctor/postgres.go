@@ -1,0 +1,233 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/migrations"
+)
+
+// Heights are the greatest tokens in force, by whatever their resources have in
+// common. Nil where the role may not read them.
+type Heights map[string]int64
+
+// Postgres looks at a database. key says under which key the height of a resource
+// counts.
+func Postgres(ctx context.Context, conn *pgx.Conn, server, schema string, key func(resource string) string) ([]Finding, Heights, error) {
+	p := &postgres{findings: findings{server: server}, conn: conn, schema: schema}
+	for _, check := range []func(context.Context) error{p.version, p.durability, p.replicas, p.waiting} {
+		if err := check(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	installed, err := p.installed(ctx)
+	if err != nil || !installed {
+		return p.all, nil, err
+	}
+	for _, check := range []func(context.Context) error{p.rights, p.triggers} {
+		if err := check(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	heights, err := p.fences(ctx, key)
+	return p.all, heights, err
+}
+
+type postgres struct {
+	findings
+	conn   *pgx.Conn
+	schema string
+}
+
+func (p *postgres) version(ctx context.Context) error {
+	var version string
+	var number int
+	var standby bool
+	err := p.conn.QueryRow(ctx, "select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()").Scan(&version, &number, &standby)
+	switch {
+	case err != nil:
+		return err
+	case number < 140000:
+		p.add(Fail, "server", "Postgres "+version, "fencing needs Postgres 14 or later")
+	case standby:
+		p.add(Fail, "server", "Postgres "+version+", a standby", "name the primary: fences are raised and entered there only, and what is written rests on reads from it")
+	default:
+		p.ok("server", "Postgres %s, a primary", version)
+	}
+	return nil
+}
+
+// durability is what the promise rests on.
+func (p *postgres) durability(ctx context.Context) error {
+	var fsync, commit string
+	if err := p.conn.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit); err != nil {
+		return err
+	}
+	switch {
+	case fsync == "off":
+		p.add(Fail, "durability", "fsync is off: a crash may lose or damage anything, fences included", "set fsync = on")
+	case commit == "off" || commit == "local" || commit == "remote_write":
+		p.add(Warn, "durability", "synchronous_commit is "+commit+" for this role: a commit that was acknowledged may be lost; raises are not, they set it for themselves",
+			"set synchronous_commit = on for the roles that write guarded tables")
+	default:
+		p.ok("durability", "fsync is on, synchronous_commit is %s", commit)
+	}
+	return nil
+}
+
+// replicas looks whether a failover would forget fences (S39).
+func (p *postgres) replicas(ctx context.Context) error {
+	var standbys int
+	var names string
+	if err := p.conn.QueryRow(ctx, "select count(*), current_setting('synchronous_standby_names') from pg_stat_replication").Scan(&standbys, &names); err != nil {
+		return err
+	}
+	switch {
+	case standbys > 0 && names == "":
+		p.add(Warn, "replication", fmt.Sprintf("%d standbys, none of them synchronous: a failover may lose raises, and lets their predecessors in again", standbys),
+			"set synchronous_standby_names, or raise every fence anew after a failover, before you open")
+	case standbys > 0:
+		p.ok("replication", "%d standbys, synchronous: %s", standbys, names)
+	default:
+		p.ok("replication", "no standby is connected")
+	}
+	return nil
+}
+
+// waiting looks who holds up raises at this moment (S5).
+func (p *postgres) waiting(ctx context.Context) error {
+	var waiters int
+	var blocker *int
+	var age *time.Duration
+	const sql = `
+with waiting as (select pid from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))
+select (select count(*) from waiting), a.pid, now() - a.xact_start
+  from (select 1) one left join lateral (
+       select b.pid, b.xact_start from waiting w, unnest(pg_blocking_pids(w.pid)) as by (pid) join pg_stat_activity b using (pid)
+        where b.pid not in (select pid from waiting) order by b.xact_start limit 1) a on true`
+	if err := p.conn.QueryRow(ctx, sql).Scan(&waiters, &blocker, &age); err != nil {
+		return err
+	}
+	if waiters == 0 {
+		p.ok("gates", "nobody waits for a transaction of an earlier fence")
+		return nil
+	}
+	says := fmt.Sprintf("%d sessions wait for an advisory lock, as a raise does for transactions of an earlier fence", waiters)
+	if blocker != nil && age != nil {
+		says += fmt.Sprintf("; the oldest of those is backend %d, open for %v", *blocker, age.Round(time.Second))
+	}
+	p.add(Warn, "gates", says, "if it does not end, look at that backend, and end it with pg_terminate_backend(pid)")
+	return nil
+}
+
+func (p *postgres) installed(ctx context.Context) (bool, error) {
+	v, err := migrations.Version(ctx, p.conn, migrations.WithSchema(p.schema))
+	up := "run: " + hint.Fencectl("migrate up", p.schema)
+	switch {
+	case err != nil:
+		return false, err
+	case v == 0:
+		p.add(Fail, "schema", fmt.Sprintf("there is no fence schema %q", p.schema), up)
+	case v < migrations.Latest:
+		p.add(Fail, "schema", fmt.Sprintf("fence schema %q is at version %d of %d", p.schema, v, migrations.Latest), up)
+	case v > migrations.Latest:
+		p.add(Warn, "schema", fmt.Sprintf("fence schema %q is at version %d, this program knows %d", p.schema, v, migrations.Latest), "upgrade fencectl")
+	default:
+		p.ok("schema", "fence schema %q is at version %d, up to date", p.schema, v)
+	}
+	return v >= migrations.Latest, nil
+}
+
+// rights looks who could write the tables of the fence schema around its functions.
+func (p *postgres) rights(ctx context.Context) error {
+	const sql = `
+select coalesce(string_agg(distinct format('%s on %s to %s', a.privilege_type, c.oid::regclass, case a.grantee when 0 then 'PUBLIC' else a.grantee::regrole::text end), ', '), '')
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace, aclexplode(c.relacl) a
+ where n.nspname = $1 and c.relkind = 'r' and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'`
+	var granted string
+	if err := p.conn.QueryRow(ctx, sql, p.schema).Scan(&granted); err != nil {
+		return err
+	}
+	if granted != "" {
+		p.add(Fail, "rights", "granted: "+granted+": fences can be changed around the rules", "REVOKE it; a service needs no right on these tables")
+		return nil
+	}
+	p.ok("rights", "none but their owner may write the tables of %q", p.schema)
+	return nil
+}
+
+// triggers looks at the tables that are protected.
+func (p *postgres) triggers(ctx context.Context) error {
+	const sql = `
+select t.tgrelid::regclass::text, bool_and(t.tgenabled = 'A')
+  from pg_trigger t join pg_proc f on f.oid = t.tgfoid join pg_namespace n on n.oid = f.pronamespace
+ where n.nspname = $1 and f.proname = 'refuse_write' group by 1 order by 1`
+	rows, err := p.conn.Query(ctx, sql, p.schema)
+	if err != nil {
+		return err
+	}
+	var protected, off []string
+	var table string
+	var always bool
+	_, err = pgx.ForEachRow(rows, []any{&table, &always}, func() error {
+		if protected = append(protected, table); !always {
+			off = append(off, table)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(off) > 0:
+		p.add(Fail, "triggers", "the triggers do not always fire on "+strings.Join(off, ", "), "ALTER TABLE … ENABLE ALWAYS TRIGGER …, for those whose names begin with fencing_")
+	case len(protected) == 0:
+		p.ok("triggers", "no table is protected by triggers; guards alone refuse")
+	default:
+		p.ok("triggers", "%d tables are protected: %s", len(protected), strings.Join(protected, ", "))
+	}
+	return nil
+}
+
+// fences reads the tokens in force.
+func (p *postgres) fences(ctx context.Context, key func(resource string) string) (Heights, error) {
+	var may bool
+	if err := p.conn.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", pgx.Identifier{p.schema, "fence"}.Sanitize()).Scan(&may); err != nil {
+		return nil, err
+	}
+	if !may {
+		p.ok("fences", "not looked at: this role may not read them, which is as it should be for a service")
+		return nil, nil
+	}
+	rows, err := p.conn.Query(ctx, "select resource, token from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
+	if err != nil {
+		return nil, err
+	}
+	heights, poisoned, n := Heights{}, "", 0
+	var resource string
+	var token int64
+	_, err = pgx.ForEachRow(rows, []any{&resource, &token}, func() error {
+		n++
+		if token > nearTheEnd {
+			poisoned = fmt.Sprintf("%q has token %d", resource, token)
+			return nil // it says nothing about the counters
+		}
+		heights[key(resource)] = max(heights[key(resource)], token)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, errors.Join(errors.New("read the fences"), err)
+	case poisoned != "":
+		p.add(Fail, "fences", poisoned+": near the end of the integers, so no lock gets a greater one",
+			fmt.Sprintf("find out who raised it, then, as owner: UPDATE %s SET token = …, nonce = gen_random_uuid()::text WHERE resource = …", pgx.Identifier{p.schema, "fence"}.Sanitize()))
+	default:
+		p.ok("fences", "%d resources have one", n)
+	}
+	return heights, nil
+}

@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis looks at a server, or at the masters of a cluster, and compares the counters,
+// which have these keys, with the heights of the database.
+func Redis(ctx context.Context, client redis.UniversalClient, nodes []*redis.Client, server string, counters []string, heights Heights) ([]Finding, error) {
+	r := &redisServer{findings: findings{server: server}, client: client}
+	for _, node := range nodes {
+		if err := r.node(ctx, node); err != nil {
+			return nil, err
+		}
+	}
+	err := r.counters(ctx, counters, heights)
+	return r.all, err
+}
+
+type redisServer struct {
+	findings
+	client redis.UniversalClient
+}
+
+// node looks at one server. INFO is allowed where CONFIG is not.
+func (r *redisServer) node(ctx context.Context, node *redis.Client) error {
+	text, err := node.Info(ctx).Result()
+	if err != nil {
+		return err
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		info[name] = value
+	}
+	addr := node.Options().Addr
+	major, _, _ := strings.Cut(info["redis_version"], ".")
+	version, _ := strconv.Atoi(major)
+	switch {
+	case version < 7:
+		r.add(Fail, "server", fmt.Sprintf("%s: Redis %s", addr, info["redis_version"]), "lock/redislock needs Redis 7")
+	case info["role"] != "master":
+		r.add(Fail, "server", fmt.Sprintf("%s: Redis %s, a replica", addr, info["redis_version"]), "name the master, or use Sentinel: a replica takes no lock")
+	default:
+		r.ok("server", "%s: Redis %s, a master", addr, info["redis_version"])
+	}
+	policy := info["maxmemory_policy"]
+	switch {
+	case info["maxmemory"] == "0" || policy == "noeviction":
+		r.ok("eviction", "%s: none", addr)
+	case strings.HasPrefix(policy, "volatile"):
+		r.add(Warn, "eviction", fmt.Sprintf("%s: maxmemory-policy is %s: a lock may be evicted while it is held", addr, policy), "set maxmemory-policy noeviction")
+	default:
+		r.add(Warn, "eviction", fmt.Sprintf("%s: maxmemory-policy is %s: locks and counters may be evicted; the fence still refuses, and each loss is repaired", addr, policy), "set maxmemory-policy noeviction")
+	}
+	if info["aof_enabled"] == "0" {
+		r.add(Warn, "persistence", addr+": no append-only file: a restart forgets locks and counters since the last snapshot; the fence still refuses, and the counters are repaired", "set appendonly yes")
+		return nil
+	}
+	r.ok("persistence", "%s: append-only file", addr)
+	return nil
+}
+
+// counters looks for those that expire (S14), that are poisoned (S18), and that are
+// behind the database (S13, S40).
+func (r *redisServer) counters(ctx context.Context, keys []string, heights Heights) error {
+	type counter struct {
+		value *redis.StringCmd
+		ttl   *redis.DurationCmd
+	}
+	read := map[string]counter{}
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			read[key] = counter{p.Get(ctx, key), p.TTL(ctx, key)}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	var expiring, poisoned, behind []string
+	there := 0
+	for _, key := range keys {
+		c := read[key]
+		value, err := c.value.Int64()
+		switch {
+		case errors.Is(err, redis.Nil): // 0
+		case err != nil:
+			poisoned = append(poisoned, key)
+			continue
+		default:
+			there++
+		}
+		if c.ttl.Val() >= time.Second {
+			expiring = append(expiring, key)
+		}
+		if value > nearTheEnd {
+			poisoned = append(poisoned, key)
+		}
+		if value < heights[key] {
+			behind = append(behind, key)
+		}
+	}
+	switch {
+	case len(expiring) > 0:
+		r.add(Fail, "counters", "with a TTL: "+some(expiring)+": each will be forgotten", "PERSIST them, and find out who set it")
+	case len(poisoned) > 0:
+		r.add(Fail, "counters", "no number, or near the end of the integers: "+some(poisoned), "find out who wrote them; SET them to the greatest token of their resources' fences")
+	case len(behind) > 0:
+		r.add(Warn, "counters", fmt.Sprintf("%d are behind the database: %s: Redis has forgotten (a failover, FLUSHALL, an eviction, an old snapshot), or the tokens come from elsewhere", len(behind), some(behind)),
+			"nothing: the next acquisition of each is repaired from the database")
+	case heights == nil:
+		r.ok("counters", "%d, none of which expires", there)
+	default:
+		r.ok("counters", "%d, none of which expires or is behind the database", there)
+	}
+	return nil
+}
+
+// some is a list that stays short.
+func some(names []string) string {
+	const most = 3
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

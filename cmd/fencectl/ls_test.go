@@ -1,0 +1,71 @@
+package main_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/lock/redislock"
+)
+
+func TestLs(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, migrated(t))
+	require.Equal(t, "nothing\n", ok(t, append([]string{"ls"}, p.args...)...))
+	b, err := redislock.New(p.rdb)
+	require.NoError(t, err)
+	for _, resource := range []string{"inventory:*", "inventory:[x]", "order:1"} {
+		_, err := b.Acquire(t.Context(), lock.Request{Resource: resource, Nonce: "secret-nonce", Holder: "web-1", TTL: time.Minute, After: 40})
+		require.NoError(t, err)
+	}
+	p.exec(t, "select fencing.raise('inventory:*', 41, 'secret-nonce', 'web-1'), fencing.raise('inventory:2', 9007199254740993, 'n', '')")
+	p.exec(t, "select fencing.lease_acquire('order:2', 'n', 'web-2', 60000)")
+
+	text := ok(t, append([]string{"ls"}, p.args...)...)
+	require.Regexp(t, `(?m)^RESOURCE +FENCE +RAISED BY +AT +LOCK +HELD BY +FOR$`, text)
+	require.Regexp(t, `(?m)^inventory:\* +41 +web-1 +20\S+Z +41 +web-1 +5\d\.\d*s$`, text)
+	require.Regexp(t, `(?m)^inventory:2 +9007199254740993 +- +20\S+Z +- +- +-$`, text)
+	require.Regexp(t, `(?m)^order:1 +- +- +- +41 +web-1 +\S+$`, text)
+	require.Regexp(t, `(?m)^order:2 +- +- +- +\d+ +web-2 +\S+$`, text)
+	require.NotContains(t, text, "secret-nonce")
+
+	var all []struct {
+		Resource string
+		Fence    *struct{ Token string }
+		Lock     *struct {
+			Token     string
+			Members   int
+			Remaining int64 `json:"remaining_ms"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(ok(t, append([]string{"ls", "inventory:", "--json"}, p.args...)...)), &all))
+	require.Len(t, all, 3)
+	require.Equal(t, "9007199254740993", all[1].Fence.Token)
+	require.Equal(t, 1, all[2].Lock.Members)
+	require.Positive(t, all[2].Lock.Remaining)
+
+	// Of a prefix nothing is a pattern.
+	require.Equal(t, 2, strings.Count(ok(t, append([]string{"ls", "inventory:*"}, p.args...)...), "\n"))
+	require.Equal(t, 2, strings.Count(ok(t, append([]string{"ls", "inventory:["}, p.args...)...), "\n"))
+	require.Equal(t, "nothing\n", ok(t, append([]string{"ls", "inventory:?"}, p.args...)...))
+
+	r := run(t, append([]string{"ls", "--limit=2"}, p.args...)...)
+	require.Equal(t, 0, r.code)
+	require.Equal(t, 3, strings.Count(r.stdout, "\n"), r.stdout)
+	require.Contains(t, r.stderr, "more than 2")
+	require.JSONEq(t, "[]", ok(t, append([]string{"ls", "nobody", "--json"}, p.args...)...))
+}
+
+func TestLsIsForTheOwnerOfTheSchema(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	role := newRole(t, db, half1)
+	fails(t, 3, "connect as the owner of the schema", "ls", "--postgres", as(t, db.url, role, half1))
+	fails(t, 2, "no server to look at", "ls")
+	fails(t, 2, "--limit", "ls", "--postgres", db.url, "--limit=0")
+	fails(t, 3, "fencectl migrate up", "ls", "--postgres", newDatabase(t).url)
+}
