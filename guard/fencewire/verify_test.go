@@ -54,11 +54,13 @@ func TestForgedValuesAreRefused(t *testing.T) {
 		"followed by a comma":            {good + ",", "value 2: it has 1 parts"},
 		"not ASCII":                      {good + "é", "MAC does not match"},
 	} {
-		requireUnverified(t, v, []string{c.value}, c.why)
-		other := sign(t, signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"})[0]
-		requireUnverified(t, v, []string{other, c.value}, "")
-		requireUnverified(t, v, []string{c.value + "," + other}, "")
-		require.NotEmpty(t, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireUnverified(t, v, []string{c.value}, c.why)
+			other := sign(t, signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"})[0]
+			requireUnverified(t, v, []string{other, c.value}, "")
+			requireUnverified(t, v, []string{c.value + "," + other}, "")
+		})
 	}
 	_, err := v.Verify(t.Context(), []string{good})
 	require.NoError(t, err)
@@ -103,19 +105,37 @@ func TestAReplayedValueIsGoodForTheMaximumAgeOnly(t *testing.T) {
 		second := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithMaxAge(time.Second))
 		captured := sign(t, signer(t, "inventory", first), held)
 
-		time.Sleep(time.Second)
+		time.Sleep(2*time.Second - time.Nanosecond) // it may have been signed a second later
 		_, err := second.Verify(t.Context(), captured)
 		require.NoError(t, err)
 		time.Sleep(time.Nanosecond)
-		requireUnverified(t, second, captured, "it was signed 1s ago, which is more than 1s")
+		requireUnverified(t, second, captured, "it was signed 2s ago, which is more than 1s")
 
 		time.Sleep(59*time.Second - time.Nanosecond)
 		_, err = minute.Verify(t.Context(), captured)
 		require.NoError(t, err)
-		time.Sleep(time.Second)
+		time.Sleep(time.Nanosecond)
 		requireUnverified(t, minute, captured, "it was signed 1m1s ago, which is more than 1m0s")
 		_, err = minute.Verify(t.Context(), sign(t, signer(t, "inventory", first), held))
 		require.NoError(t, err, "the fence itself does not age")
+	})
+}
+
+// The time is sent in whole seconds: what was signed at the end of one looks older than
+// it is.
+func TestNoValueIsRefusedBeforeTheMaximumAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithMaxAge(1500*time.Millisecond))
+		for _, into := range []time.Duration{0, time.Millisecond, time.Second / 2, time.Second - time.Nanosecond} {
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + into)))
+			captured := sign(t, signer(t, "inventory", first), held)
+			time.Sleep(1500 * time.Millisecond)
+			_, err := v.Verify(t.Context(), captured)
+			require.NoError(t, err, "signed %v into its second", into)
+			time.Sleep(time.Second)
+			requireUnverified(t, v, captured, "which is more than 1.5s")
+		}
 	})
 }
 

@@ -71,7 +71,7 @@ func TestReplayedAfterItsTimeIs400(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Equal(t, http.StatusOK, send().Code)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // the time is sent in whole seconds
 		w := send()
 		require.Equal(t, http.StatusBadRequest, w.Code)
 		require.Contains(t, w.Body.String(), "it was sent again")
