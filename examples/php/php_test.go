@@ -232,6 +232,7 @@ func TestS4_ARaiseWaitsForATransactionInTheOtherLanguage(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := s.store.Begin(l.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }() // or a failure would wait for it when the pool is closed
 	_, err = tx.Exec(t.Context(), update)
 	require.NoError(t, err)
 	s.forget(t)
@@ -310,6 +311,14 @@ func TestS23_WhatPHPHearsOfACommit(t *testing.T) {
 	require.Contains(t, w.fails(t, write("writeAndEnd", update), "LogicException"), "ended the transaction")
 	require.Equal(t, 100, s.left(t))
 	require.EqualValues(t, 1, w.must(t, write("write", update)))
+
+	other, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(t.Context()) }()
+	_, err = other.Exec(t.Context(), "LOCK TABLE late")
+	require.NoError(t, err)
+	require.Contains(t, w.fails(t, write("write", "LOCK TABLE late NOWAIT"), "PDOException"), "55P03", "no raise is blocked")
+	require.NoError(t, other.Rollback(t.Context()))
 	w.fails(t, write("write", "INSERT INTO deadly VALUES (1)"), "CommitUnknown")
 }
 
@@ -333,6 +342,7 @@ func TestWhatPHPRefusesByItself(t *testing.T) {
 	require.Contains(t, w.fails(t, command{"do": "writeUnder", "fence": f, "sql": update}, "Stale"), "UF001", "whatever the clocks say")
 	tx, err := s.store.Begin(guard.NewContext(t.Context(), l.Fence()))
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
 	s.forget(t)
 	require.Contains(t, w.fails(t, command{"do": "acquire", "resource": resource}, "Blocked"), `"pid"`)
 	require.Zero(t, s.rdb.Exists(t.Context(), rediskeys.Default().Lock(resource)).Val())
