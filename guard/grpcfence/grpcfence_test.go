@@ -46,7 +46,7 @@ func TestFencesArriveInTheHandlersContext(t *testing.T) {
 	})
 }
 
-// gRPC servers bound all headers of a call together.
+// Some gRPC servers bound all headers of a call together by so much.
 func TestAsManyFencesAsCanBeSignedArrive(t *testing.T) {
 	t.Parallel()
 	c := fenced(t, serve(t, verifier(t, "inventory"), func(ctx context.Context) error {
