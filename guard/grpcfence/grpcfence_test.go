@@ -82,18 +82,7 @@ func TestABadValueIsInvalidArgumentAndTheHandlerDoesNotRun(t *testing.T) {
 			return nil
 		}))
 		good := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
-		for name, bad := range map[string][]string{
-			"forged":              wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Forged), held),
-			"unknown key":         wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Key("k2", "first-secret-of-thirty-two-bytes")), held),
-			"for another service": wiretest.Values(t, wiretest.Signer(t, "billing", wiretest.Shared), held),
-			"truncated":           {good[0][:len(good[0])-1]},
-			"not signed":          {"inventory:sku-42;9223372036854775807;nonce-of-a;x"},
-			"empty":               {""},
-			"good, and forged":    slices.Concat(good, wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Forged), order)),
-			"twice":               slices.Concat(good, good),
-			"too long":            {strings.Repeat("x", fencewire.MaxBytes+1)},
-			"too many":            slices.Repeat(good, fencewire.MaxFences+1),
-		} {
+		for name, bad := range wiretest.Bad(t, held, order) {
 			ctx := under(t)
 			for _, value := range bad {
 				ctx = metadata.AppendToOutgoingContext(ctx, key, value)

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,18 +29,7 @@ func TestABadValueIs400AndTheHandlerDoesNotRun(t *testing.T) {
 	rec := &recorder{}
 	s := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)))(rec))
 	good := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
-	for name, header := range map[string][]string{
-		"forged":                   wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Forged), held),
-		"of the key of another id": wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Key("k2", "first-secret-of-thirty-two-bytes")), held),
-		"for another service":      wiretest.Values(t, wiretest.Signer(t, "billing", wiretest.Shared), held),
-		"truncated":                {good[0][:len(good[0])-1]},
-		"not signed":               {"inventory:sku-42;9223372036854775807;nonce-of-a;x"},
-		"empty":                    {""},
-		"good, and forged":         slices.Concat(good, wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Forged), order)),
-		"twice":                    slices.Concat(good, good),
-		"too long":                 {strings.Repeat("x", fencewire.MaxBytes+1)},
-		"too many":                 slices.Repeat(good, fencewire.MaxFences+1),
-	} {
+	for name, header := range wiretest.Bad(t, held, order) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
 		require.NoError(t, err)
 		r.Header[fencewire.Header] = header

@@ -4,6 +4,8 @@ package wiretest
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +52,25 @@ func Values(t testing.TB, s *fencewire.Signer, fences ...guard.Fence) []string {
 	require.NoError(t, err)
 	require.Len(t, values, len(fences))
 	return values
+}
+
+// Bad returns what no service "inventory" may take, as the values of one request each:
+// of a and b, or of who has no key.
+func Bad(t testing.TB, a, b guard.Fence) map[string][]string {
+	t.Helper()
+	good := Values(t, Signer(t, "inventory", Shared), a)
+	return map[string][]string{
+		"forged":                   Values(t, Signer(t, "inventory", Forged), a),
+		"of the key of another id": Values(t, Signer(t, "inventory", Key("k2", "first-secret-of-thirty-two-bytes")), a),
+		"for another service":      Values(t, Signer(t, "billing", Shared), a),
+		"truncated":                {good[0][:len(good[0])-1]},
+		"not signed":               {"inventory:sku-42;9223372036854775807;nonce-of-a;x"},
+		"empty":                    {""},
+		"good, and forged":         slices.Concat(good, Values(t, Signer(t, "inventory", Forged), b)),
+		"twice":                    slices.Concat(good, good),
+		"too long":                 {strings.Repeat("x", fencewire.MaxBytes+1)},
+		"too many":                 slices.Repeat(good, fencewire.MaxFences+1),
+	}
 }
 
 // A BrokenStore refuses every raise.
