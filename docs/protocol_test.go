@@ -10,12 +10,14 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"testing/synctest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/internal/localserver"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/internal/servertest"
@@ -124,6 +126,16 @@ func TestTheWorkedExamplesAreRight(t *testing.T) {
 	text, err := guard.Fence{Resource: "склад;42", Token: 33, Nonce: "n"}.MarshalText()
 	require.NoError(t, err)
 	require.Contains(t, doc, string(text)+"\n")
+
+	synctest.Test(t, func(t *testing.T) { // at midnight of 2000-01-01
+		key, err := fencewire.NewKey("k1", []byte("first-secret-of-thirty-two-bytes"))
+		require.NoError(t, err)
+		signer, err := fencewire.NewSigner("inventory", key)
+		require.NoError(t, err)
+		values, err := signer.Sign(guard.NewContext(t.Context(), guard.Fence{Resource: "inventory:sku-42", Token: 33, Nonce: "5f0c", Holder: "worker-a"}))
+		require.NoError(t, err)
+		require.Contains(t, doc, "    "+values[0]+"\n")
+	})
 }
 
 // What every client may call, and every code that it may get, is documented.

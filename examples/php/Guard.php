@@ -93,7 +93,8 @@ final class Guard
             $statement->execute($args);
             return $statement->fetch(\PDO::FETCH_ASSOC);
         } catch (\PDOException $e) {
-            throw self::meaning($e);
+            // Only of a raise: in the caller's own transaction it is a lock of theirs.
+            throw self::state($e) === '55P03' ? new Blocked($e->getMessage(), 0, $e) : self::meaning($e);
         }
     }
 
@@ -113,7 +114,6 @@ final class Guard
             'UF001' => new Stale($e->getMessage(), 0, $e),
             'UF002' => new NotRaised($e->getMessage(), 0, $e),
             'UF003', 'UF004' => new Unguarded($e->getMessage(), 0, $e),
-            '55P03' => new Blocked($e->getMessage(), 0, $e),
             default => $e,
         };
     }

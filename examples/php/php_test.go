@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/examples/internal/exampletest"
+	"github.com/go-fencing/fencing/examples/internal/servers"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/internal/servertest"
@@ -82,11 +84,32 @@ func TestDemo(t *testing.T) {
 		require.NotContains(t, out, "WENT THROUGH")
 	}
 
-	s.Postgres = "postgres://app:hun/ter2@127.0.0.1:1"
-	out, code = exampletest.Run(t, php, s, "demo.php")
-	require.Equal(t, 1, code, out)
-	require.NotContains(t, out, "hun")
-	require.NotContains(t, out, "ter2")
+	for want, at := range map[string]servers.Servers{
+		"set REDIS_URL to redis://":                              {Postgres: s.Postgres},
+		"set DATABASE_URL to postgres://":                        {Redis: s.Redis},
+		"REDIS_URL is not of the form redis://":                  {Postgres: s.Postgres, Redis: "http://app:hun-ter2@127.0.0.1:1"},
+		"DATABASE_URL is not of the form":                        {Postgres: "postgres://app:hun/ter2@127.0.0.1:1", Redis: s.Redis},
+		"no Redis at 127.0.0.1:1, where REDIS_URL says":          {Postgres: s.Postgres, Redis: "redis://app:hun-ter2@127.0.0.1:1"},
+		"no Redis at tls://127.0.0.1:1, where REDIS_URL says":    {Postgres: s.Postgres, Redis: "rediss://app:hun-ter2@127.0.0.1:1"},
+		"invalid connection option \"an_option_that_is_passed\"": {Postgres: option(t, s.Postgres, "an_option_that_is_passed", "it's"), Redis: s.Redis},
+	} {
+		out, code = exampletest.Run(t, php, at, "demo.php")
+		require.Equal(t, 1, code, out)
+		require.Contains(t, out, want)
+		require.NotContains(t, out, "hun")
+		require.NotContains(t, out, "ter2")
+	}
+}
+
+// option adds an option to the URL of a database, in place of what it says of it.
+func option(t *testing.T, database, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // PHP that locks as wise-locksmith does, and Go on the same key.
@@ -232,6 +255,7 @@ func TestS4_ARaiseWaitsForATransactionInTheOtherLanguage(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := s.store.Begin(l.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }() // or a failure would wait for it when the pool is closed
 	_, err = tx.Exec(t.Context(), update)
 	require.NoError(t, err)
 	s.forget(t)
@@ -310,6 +334,14 @@ func TestS23_WhatPHPHearsOfACommit(t *testing.T) {
 	require.Contains(t, w.fails(t, write("writeAndEnd", update), "LogicException"), "ended the transaction")
 	require.Equal(t, 100, s.left(t))
 	require.EqualValues(t, 1, w.must(t, write("write", update)))
+
+	other, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(t.Context()) }()
+	_, err = other.Exec(t.Context(), "LOCK TABLE late")
+	require.NoError(t, err)
+	require.Contains(t, w.fails(t, write("write", "LOCK TABLE late NOWAIT"), "PDOException"), "55P03", "no raise is blocked")
+	require.NoError(t, other.Rollback(t.Context()))
 	w.fails(t, write("write", "INSERT INTO deadly VALUES (1)"), "CommitUnknown")
 }
 
@@ -333,6 +365,7 @@ func TestWhatPHPRefusesByItself(t *testing.T) {
 	require.Contains(t, w.fails(t, command{"do": "writeUnder", "fence": f, "sql": update}, "Stale"), "UF001", "whatever the clocks say")
 	tx, err := s.store.Begin(guard.NewContext(t.Context(), l.Fence()))
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
 	s.forget(t)
 	require.Contains(t, w.fails(t, command{"do": "acquire", "resource": resource}, "Blocked"), `"pid"`)
 	require.Zero(t, s.rdb.Exists(t.Context(), rediskeys.Default().Lock(resource)).Val())

@@ -6,10 +6,11 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 func BenchmarkSign(b *testing.B) {
-	s := signer(b, "inventory", first)
+	s := wiretest.Signer(b, "inventory", first)
 	for _, n := range []int{1, fencewire.MaxFences} {
 		b.Run(fmt.Sprintf("fences=%d", n), func(b *testing.B) {
 			ctx := guard.NewContext(b.Context(), numbered(n, "inventory:sku-42")...)
@@ -24,10 +25,10 @@ func BenchmarkSign(b *testing.B) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	s, v := signer(b, "inventory", first), verifier(b, "inventory", []fencewire.Key{second, first})
+	s, v := wiretest.Signer(b, "inventory", first), verifier(b, "inventory", []fencewire.Key{second, first})
 	for _, n := range []int{1, fencewire.MaxFences} {
 		b.Run(fmt.Sprintf("fences=%d", n), func(b *testing.B) {
-			values := sign(b, s, numbered(n, "inventory:sku-42")...)
+			values := wiretest.Values(b, s, numbered(n, "inventory:sku-42")...)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := v.Verify(b.Context(), values); err != nil {
@@ -41,7 +42,7 @@ func BenchmarkVerify(b *testing.B) {
 // What a caller without a key can make a service do for a request that fails.
 func BenchmarkVerifyForged(b *testing.B) {
 	v := verifier(b, "inventory", []fencewire.Key{first})
-	values := sign(b, signer(b, "inventory", forged), held)
+	values := wiretest.Values(b, wiretest.Signer(b, "inventory", forged), held)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := v.Verify(b.Context(), values); err == nil {

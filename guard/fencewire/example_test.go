@@ -23,7 +23,8 @@ func sharedKey(id string) fencewire.Key {
 }
 
 // A message in a queue carries the fence under which it was sent, and the service
-// that works on it has it checked by its own store.
+// that works on it has it checked by its own store. Messages that wait for longer
+// than a minute need a verifier WithMaxAge.
 func Example() {
 	key := sharedKey("2026-03")
 	signer, err := fencewire.NewSigner("inventory", key)

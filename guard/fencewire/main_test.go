@@ -10,47 +10,25 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 // Neither side has goroutines of its own.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	first  = newKey("k1", "first-secret-of-thirty-two-bytes")
-	second = newKey("k2", "other-secret-of-thirty-two-bytes")
-	forged = newKey("k1", "a guess of the secret, of 32 b.!")
+	first  = wiretest.Shared
+	second = wiretest.Key("k2", "other-secret-of-thirty-two-bytes")
+	forged = wiretest.Forged
 
 	held = guard.Fence{Resource: "inventory:sku-42", Token: 33, Nonce: "5f0c", Holder: "worker-a"}
 )
-
-func newKey(id, secret string) fencewire.Key {
-	k, err := fencewire.NewKey(id, []byte(secret))
-	if err != nil {
-		panic(err)
-	}
-	return k
-}
-
-func signer(t testing.TB, audience string, k fencewire.Key) *fencewire.Signer {
-	t.Helper()
-	s, err := fencewire.NewSigner(audience, k)
-	require.NoError(t, err)
-	return s
-}
 
 func verifier(t testing.TB, audience string, keys []fencewire.Key, opts ...fencewire.Option) *fencewire.Verifier {
 	t.Helper()
 	v, err := fencewire.NewVerifier(audience, keys, opts...)
 	require.NoError(t, err)
 	return v
-}
-
-func sign(t testing.TB, s *fencewire.Signer, fences ...guard.Fence) []string {
-	t.Helper()
-	values, err := s.Sign(guard.NewContext(context.Background(), fences...))
-	require.NoError(t, err)
-	require.Len(t, values, len(fences))
-	return values
 }
 
 // requireUnverified expects v to refuse values, with an error that says why and

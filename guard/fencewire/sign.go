@@ -15,8 +15,8 @@ import (
 const Header = "Fencing-Fence"
 
 // The bounds of one request, the same for signer and verifier. They leave room for
-// other headers where all of them together are bounded by 8 KiB, as gRPC servers
-// do. A usual fence takes less than 200 bytes.
+// other headers where all of them together are bounded by 8 KiB, as in many proxies
+// and in gRPC for Java. A usual fence takes less than 200 bytes.
 const (
 	MaxFences = 16
 	MaxBytes  = 6 << 10 // of all values together

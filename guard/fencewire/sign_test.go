@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 // The form is for programs in other languages too: this one is written down, and
@@ -21,7 +22,7 @@ import (
 func TestValueIsTheDocumentedForm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // at midnight of 2000-01-01
-		value := sign(t, signer(t, "inventory", first), held)[0]
+		value := wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)[0]
 		const signed = "1;k1;946684800;inventory:sku-42;33;5f0c;worker-a"
 		h := hmac.New(sha256.New, []byte("first-secret-of-thirty-two-bytes"))
 		_, err := h.Write([]byte("fencing-fence\ninventory\n" + signed))
@@ -38,7 +39,7 @@ func TestEveryFenceOfTheContextIsSignedAndArrives(t *testing.T) {
 		held,
 		{Resource: "склад:☃", Token: 9223372036854775807, Nonce: "é", Holder: "Ω"},
 	}
-	values := sign(t, signer(t, "inventory", first), fences...)
+	values := wiretest.Values(t, wiretest.Signer(t, "inventory", first), fences...)
 	for _, value := range values {
 		for _, c := range value {
 			require.True(t, c > ' ' && c <= '~' && !strings.ContainsRune(`,"'\`, c), "%q of %s is not safe in a header", c, value)
@@ -65,7 +66,7 @@ func TestEveryFenceOfTheContextIsSignedAndArrives(t *testing.T) {
 
 func TestWithoutFencesThereIsNothingToSignOrToVerify(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, sign(t, signer(t, "inventory", first)))
+	require.Empty(t, wiretest.Values(t, wiretest.Signer(t, "inventory", first)))
 	for _, none := range [][]string{nil, {}} {
 		ctx, err := verifier(t, "inventory", []fencewire.Key{first}).Verify(t.Context(), none)
 		require.NoError(t, err)
@@ -75,7 +76,7 @@ func TestWithoutFencesThereIsNothingToSignOrToVerify(t *testing.T) {
 
 func TestSignerRefusesWhatNoVerifierWouldTake(t *testing.T) {
 	t.Parallel()
-	s := signer(t, "inventory", first)
+	s := wiretest.Signer(t, "inventory", first)
 	_, err := s.Sign(guard.NewContext(t.Context(), guard.Fence{Resource: "r", Nonce: "n"}))
 	require.ErrorIs(t, err, guard.ErrInvalid)
 
@@ -89,15 +90,15 @@ func TestSignerRefusesWhatNoVerifierWouldTake(t *testing.T) {
 // What a signer makes up to its bounds, a verifier takes.
 func TestBoundsOfSignerAndVerifierAreTheSame(t *testing.T) {
 	t.Parallel()
-	s, v := signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
-	_, err := v.Verify(t.Context(), sign(t, s, numbered(fencewire.MaxFences, "")...))
+	s, v := wiretest.Signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
+	_, err := v.Verify(t.Context(), wiretest.Values(t, s, numbered(fencewire.MaxFences, "")...))
 	require.NoError(t, err)
 
 	longest := guard.Fence{
 		Resource: strings.Repeat("é", guard.MaxResource/2), Token: 1 << 62,
 		Nonce: strings.Repeat(";", guard.MaxNonce), Holder: strings.Repeat(",", guard.MaxHolder),
 	}
-	_, err = v.Verify(t.Context(), sign(t, s, longest))
+	_, err = v.Verify(t.Context(), wiretest.Values(t, s, longest))
 	require.NoError(t, err, "every valid fence can be sent")
 
 	var fits []guard.Fence
@@ -110,7 +111,7 @@ func TestBoundsOfSignerAndVerifierAreTheSame(t *testing.T) {
 		fits = more
 	}
 	require.NotEmpty(t, fits)
-	values := sign(t, s, fits...)
+	values := wiretest.Values(t, s, fits...)
 	_, err = v.Verify(t.Context(), values)
 	require.NoError(t, err)
 	_, err = v.Verify(t.Context(), []string{strings.Join(values, ", ")})
@@ -167,7 +168,7 @@ func TestPrintingAKeyDoesNotShowItsSecret(t *testing.T) {
 		key      fencewire.Key
 		signer   *fencewire.Signer
 		verifier *fencewire.Verifier
-	}{first, signer(t, "a", first), verifier(t, "a", []fencewire.Key{first})}
+	}{first, wiretest.Signer(t, "a", first), verifier(t, "a", []fencewire.Key{first})}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%c"} {
 		for _, what := range []any{first, &first, inside, &inside, inside.signer, *inside.signer, inside.verifier, *inside.verifier, []fencewire.Key{first}} {
 			printed := fmt.Sprintf(verb, what)
@@ -186,6 +187,6 @@ func TestKeyHasACopyOfTheSecret(t *testing.T) {
 	k, err := fencewire.NewKey("k1", secret)
 	require.NoError(t, err)
 	clear(secret)
-	_, err = verifier(t, "a", []fencewire.Key{first}).Verify(context.Background(), sign(t, signer(t, "a", k), held))
+	_, err = verifier(t, "a", []fencewire.Key{first}).Verify(context.Background(), wiretest.Values(t, wiretest.Signer(t, "a", k), held))
 	require.NoError(t, err)
 }

@@ -30,9 +30,10 @@ type Verifier struct {
 type Option func(*Verifier)
 
 // WithMaxAge sets how far the time of signing may lie back, and also ahead, for
-// clocks differ. It is how long a captured value can be replayed, up to twice that
-// if the signer's clock is ahead, and it bounds how long a request may be on its way.
-// Defaults to 1m; 1s at least, since the time is sent in whole seconds.
+// clocks differ. It bounds how long a request may be on its way, or a message in its
+// queue, and it is how long a captured value can be replayed: up to twice that if
+// the signer's clock is ahead, and a second more, since the time is sent in whole
+// seconds and none is refused early. Defaults to 1m; 1s at least.
 func WithMaxAge(d time.Duration) Option { return func(v *Verifier) { v.maxAge = d } }
 
 // WithGuards names the stores in which every fence that arrives is raised before
@@ -150,7 +151,8 @@ func (v *Verifier) fence(value string, now time.Time) (f guard.Fence, err error)
 	if err != nil {
 		return f, fmt.Errorf("its time of signing %.20q is not a number of seconds", issued)
 	}
-	if age := now.Sub(time.Unix(seconds, 0)); age > v.maxAge {
+	// It was signed in the course of that second, perhaps at its end.
+	if age := now.Sub(time.Unix(seconds, 0)); age-time.Second >= v.maxAge {
 		return f, fmt.Errorf("it was signed %v ago, which is more than %v: it was sent again, was on its way for too long, or the clocks differ", age.Truncate(time.Second), v.maxAge)
 	} else if age < -v.maxAge {
 		return f, fmt.Errorf("it was signed %v in the future, which is more than %v: the clocks differ", -age.Truncate(time.Second), v.maxAge)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
+	"github.com/go-fencing/fencing/internal/wiretest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/memlock"
 )
@@ -20,7 +21,7 @@ import (
 func TestForgedValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, "inventory", []fencewire.Key{first, second})
-	good := sign(t, signer(t, "inventory", first), held)[0]
+	good := wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)[0]
 	parts := strings.Split(good, ";")
 	with := func(i int, part string) string {
 		changed := slices.Clone(parts)
@@ -30,8 +31,8 @@ func TestForgedValuesAreRefused(t *testing.T) {
 	mac := parts[7]
 	for name, c := range map[string]struct{ value, why string }{
 		"the bare text of a fence":       {"inventory:sku-42;9223372036854775807;5f0c;x", "it has 4 parts"},
-		"a guess of the secret":          {sign(t, signer(t, "inventory", forged), held)[0], `it was not made for "inventory" with the key "k1"`},
-		"another audience":               {sign(t, signer(t, "billing", first), held)[0], `it was not made for "inventory"`},
+		"a guess of the secret":          {wiretest.Values(t, wiretest.Signer(t, "inventory", forged), held)[0], `it was not made for "inventory" with the key "k1"`},
+		"another audience":               {wiretest.Values(t, wiretest.Signer(t, "billing", first), held)[0], `it was not made for "inventory"`},
 		"an unknown key":                 {with(1, "k3"), `does not have the key "k3"`},
 		"another key of ours":            {with(1, "k2"), "MAC does not match"},
 		"no key":                         {with(1, ""), `does not have the key ""`},
@@ -54,11 +55,13 @@ func TestForgedValuesAreRefused(t *testing.T) {
 		"followed by a comma":            {good + ",", "value 2: it has 1 parts"},
 		"not ASCII":                      {good + "é", "MAC does not match"},
 	} {
-		requireUnverified(t, v, []string{c.value}, c.why)
-		other := sign(t, signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"})[0]
-		requireUnverified(t, v, []string{other, c.value}, "")
-		requireUnverified(t, v, []string{c.value + "," + other}, "")
-		require.NotEmpty(t, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireUnverified(t, v, []string{c.value}, c.why)
+			other := wiretest.Values(t, wiretest.Signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"})[0]
+			requireUnverified(t, v, []string{other, c.value}, "")
+			requireUnverified(t, v, []string{c.value + "," + other}, "")
+		})
 	}
 	_, err := v.Verify(t.Context(), []string{good})
 	require.NoError(t, err)
@@ -73,12 +76,12 @@ func next(c byte) byte {
 
 func TestRequestsBeyondTheBoundsAreRefused(t *testing.T) {
 	t.Parallel()
-	s, v := signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
-	many := append(sign(t, s, numbered(fencewire.MaxFences, "")...), sign(t, s, held)...)
+	s, v := wiretest.Signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
+	many := append(wiretest.Values(t, s, numbered(fencewire.MaxFences, "")...), wiretest.Values(t, s, held)...)
 	requireUnverified(t, v, many, "16 values of 6144 bytes")
 	requireUnverified(t, v, []string{strings.Join(many, ",")}, "16 values of 6144 bytes")
 
-	long := slices.Concat(sign(t, s, numbered(2, strings.Repeat("%", 508))...), sign(t, s, numbered(4, strings.Repeat("%", 508))[2:]...))
+	long := slices.Concat(wiretest.Values(t, s, numbered(2, strings.Repeat("%", 508))...), wiretest.Values(t, s, numbered(4, strings.Repeat("%", 508))[2:]...))
 	requireUnverified(t, v, long, "16 values of 6144 bytes")
 	requireUnverified(t, v, []string{strings.Repeat(";", fencewire.MaxBytes+1)}, "16 values of 6144 bytes")
 	requireUnverified(t, v, []string{strings.Repeat("x", 1<<20)}, "16 values of 6144 bytes")
@@ -87,10 +90,10 @@ func TestRequestsBeyondTheBoundsAreRefused(t *testing.T) {
 // Two fences of one resource cannot both be the current one: which was meant?
 func TestOneResourceTwiceIsRefused(t *testing.T) {
 	t.Parallel()
-	s, v := signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
+	s, v := wiretest.Signer(t, "inventory", first), verifier(t, "inventory", []fencewire.Key{first})
 	later := held
 	later.Token++
-	same, other := sign(t, s, held), sign(t, s, later)
+	same, other := wiretest.Values(t, s, held), wiretest.Values(t, s, later)
 	requireUnverified(t, v, slices.Concat(same, same), `value 2: the request has two fences of "inventory:sku-42"`)
 	requireUnverified(t, v, slices.Concat(same, other), `value 2: the request has two fences of "inventory:sku-42"`)
 	requireUnverified(t, v, []string{same[0] + "," + other[0]}, "two fences")
@@ -101,21 +104,39 @@ func TestAReplayedValueIsGoodForTheMaximumAgeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		minute := verifier(t, "inventory", []fencewire.Key{first})
 		second := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithMaxAge(time.Second))
-		captured := sign(t, signer(t, "inventory", first), held)
+		captured := wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)
 
-		time.Sleep(time.Second)
+		time.Sleep(2*time.Second - time.Nanosecond) // it may have been signed a second later
 		_, err := second.Verify(t.Context(), captured)
 		require.NoError(t, err)
 		time.Sleep(time.Nanosecond)
-		requireUnverified(t, second, captured, "it was signed 1s ago, which is more than 1s")
+		requireUnverified(t, second, captured, "it was signed 2s ago, which is more than 1s")
 
 		time.Sleep(59*time.Second - time.Nanosecond)
 		_, err = minute.Verify(t.Context(), captured)
 		require.NoError(t, err)
-		time.Sleep(time.Second)
+		time.Sleep(time.Nanosecond)
 		requireUnverified(t, minute, captured, "it was signed 1m1s ago, which is more than 1m0s")
-		_, err = minute.Verify(t.Context(), sign(t, signer(t, "inventory", first), held))
+		_, err = minute.Verify(t.Context(), wiretest.Values(t, wiretest.Signer(t, "inventory", first), held))
 		require.NoError(t, err, "the fence itself does not age")
+	})
+}
+
+// The time is sent in whole seconds: what was signed at the end of one looks older than
+// it is.
+func TestNoValueIsRefusedBeforeTheMaximumAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithMaxAge(1500*time.Millisecond))
+		for _, into := range []time.Duration{0, time.Millisecond, time.Second / 2, time.Second - time.Nanosecond} {
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + into)))
+			captured := wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)
+			time.Sleep(1500 * time.Millisecond)
+			_, err := v.Verify(t.Context(), captured)
+			require.NoError(t, err, "signed %v into its second", into)
+			time.Sleep(time.Second)
+			requireUnverified(t, v, captured, "which is more than 1.5s")
+		}
 	})
 }
 
@@ -124,9 +145,9 @@ func TestAValueOfTheFutureIsRefusedBeyondTheMaximumAge(t *testing.T) {
 	var ahead []string
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Minute)
-		ahead = sign(t, signer(t, "inventory", first), held)
+		ahead = wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)
 		time.Sleep(time.Second)
-		ahead = append(ahead, sign(t, signer(t, "inventory", first), held)...)
+		ahead = append(ahead, wiretest.Values(t, wiretest.Signer(t, "inventory", first), held)...)
 	})
 	synctest.Test(t, func(t *testing.T) { // its clock begins where that of the signer began
 		v := verifier(t, "inventory", []fencewire.Key{first})
@@ -139,7 +160,7 @@ func TestAValueOfTheFutureIsRefusedBeyondTheMaximumAge(t *testing.T) {
 func TestKeysAreRotatedWithoutARefusal(t *testing.T) {
 	t.Parallel()
 	old, both, after := []fencewire.Key{first}, []fencewire.Key{first, second}, []fencewire.Key{second}
-	byFirst, bySecond := sign(t, signer(t, "inventory", first), held), sign(t, signer(t, "inventory", second), held)
+	byFirst, bySecond := wiretest.Values(t, wiretest.Signer(t, "inventory", first), held), wiretest.Values(t, wiretest.Signer(t, "inventory", second), held)
 	for _, step := range []struct {
 		keys          []fencewire.Key
 		first, second bool
@@ -178,10 +199,10 @@ func (s *store) Raise(ctx context.Context, f guard.Fence) error {
 func TestFencesAreRaisedInEveryGuardBeforeTheWork(t *testing.T) {
 	t.Parallel()
 	a, b := &store{Memory: guard.NewMemory()}, &store{Memory: guard.NewMemory()}
-	s := signer(t, "inventory", first)
+	s := wiretest.Signer(t, "inventory", first)
 	v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithGuards(a), fencewire.WithGuards(b))
 	order := guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"}
-	ctx, err := v.Verify(t.Context(), sign(t, s, order, held))
+	ctx, err := v.Verify(t.Context(), wiretest.Values(t, s, order, held))
 	require.NoError(t, err)
 	require.Equal(t, []guard.Fence{held, order}, a.raised)
 	require.Equal(t, []guard.Fence{held, order}, b.raised)
@@ -189,9 +210,9 @@ func TestFencesAreRaisedInEveryGuardBeforeTheWork(t *testing.T) {
 
 	later := held
 	later.Token, later.Nonce = 34, "9e1d"
-	_, err = v.Verify(t.Context(), sign(t, s, later))
+	_, err = v.Verify(t.Context(), wiretest.Values(t, s, later))
 	require.NoError(t, err)
-	stale, err := v.Verify(t.Context(), sign(t, s, held))
+	stale, err := v.Verify(t.Context(), wiretest.Values(t, s, held))
 	require.ErrorIs(t, err, guard.ErrStale)
 	require.NotErrorIs(t, err, fencewire.ErrUnverified)
 	require.Empty(t, guard.Fences(stale))
@@ -206,8 +227,8 @@ func TestNothingIsRaisedOfARequestWithABadValue(t *testing.T) {
 	poison := held
 	poison.Token = 1<<63 - 1
 	values := slices.Concat(
-		sign(t, signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"}),
-		sign(t, signer(t, "inventory", forged), poison))
+		wiretest.Values(t, wiretest.Signer(t, "inventory", first), guard.Fence{Resource: "order:7", Token: 1, Nonce: "n"}),
+		wiretest.Values(t, wiretest.Signer(t, "inventory", forged), poison))
 	requireUnverified(t, v, values, "value 2: its MAC does not match")
 	require.Empty(t, a.raised)
 }
@@ -216,7 +237,7 @@ func TestTheErrorOfAGuardIsTheAnswer(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no connection")
 	v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithGuards(&store{err: down}))
-	ctx, err := v.Verify(t.Context(), sign(t, signer(t, "inventory", first), held))
+	ctx, err := v.Verify(t.Context(), wiretest.Values(t, wiretest.Signer(t, "inventory", first), held))
 	require.ErrorIs(t, err, down)
 	require.NotErrorIs(t, err, fencewire.ErrUnverified)
 	require.Empty(t, guard.Fences(ctx))
@@ -229,7 +250,7 @@ func TestS13_ALockThatForgotIsRepairedAtHome(t *testing.T) {
 	for name, home := range map[string][]guard.Guard{"with a guard at home": {guard.NewMemory()}, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := signer(t, "inventory", first)
+			s := wiretest.Signer(t, "inventory", first)
 			v := verifier(t, "inventory", []fencewire.Key{first}, fencewire.WithGuards(guard.NewMemory()))
 			acquire := func(b lock.Backend) error {
 				l, err := lock.New(b, lock.WithGuards(home...))

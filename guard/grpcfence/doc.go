@@ -5,12 +5,16 @@
 //
 // The values are ASCII metadata under the name "fencing-fence", one per fence, and
 // not binary metadata: they are ASCII anyhow, and the same in HTTP, so that a
-// gateway passes them on unread.
+// gateway can pass them on unread (grpc-gateway does so if its header matcher is told
+// to).
 //
 // The client's interceptors belong to one connection, and so to one service: give
 // each the signer of its audience. They sign when the call is made. A call that
 // waits to be sent for longer than the verifier's maximum age, such as
 // grpc.WaitForReady may let it, is refused.
+//
+// Once the lease is lost, calls under its context fail with codes.Canceled, as calls
+// under any context that has ended; context.Cause tells that it was lock.ErrLost.
 //
 // A stream carries the fences it was opened with, to the end. That is safe, since
 // the store checks them at each write and not the interceptor, but the handler of a

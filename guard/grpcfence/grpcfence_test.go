@@ -19,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/grpcfence"
+	"github.com/go-fencing/fencing/internal/wiretest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/memlock"
 )
@@ -30,7 +31,7 @@ type call = func(context.Context, testpb.TestServiceClient) error
 func TestFencesArriveInTheHandlersContext(t *testing.T) {
 	eachWay(t, func(t *testing.T, call call) {
 		got := make(chan context.Context, 1)
-		c := fenced(t, serve(t, verifier(t, "inventory"), func(ctx context.Context) error { got <- ctx; return nil }))
+		c := fenced(t, serve(t, wiretest.Verifier(t, "inventory"), func(ctx context.Context) error { got <- ctx; return nil }))
 
 		ctx := metadata.AppendToOutgoingContext(under(t, held, order), "x-other", "kept", "x-other", "twice")
 		require.NoError(t, call(ctx, c))
@@ -46,10 +47,10 @@ func TestFencesArriveInTheHandlersContext(t *testing.T) {
 	})
 }
 
-// gRPC servers bound all headers of a call together.
+// Some gRPC servers bound all headers of a call together by so much.
 func TestAsManyFencesAsCanBeSignedArrive(t *testing.T) {
 	t.Parallel()
-	c := fenced(t, serve(t, verifier(t, "inventory"), func(ctx context.Context) error {
+	c := fenced(t, serve(t, wiretest.Verifier(t, "inventory"), func(ctx context.Context) error {
 		if n := len(guard.Fences(ctx)); n != fencewire.MaxFences {
 			return fmt.Errorf("%d fences", n)
 		}
@@ -59,7 +60,7 @@ func TestAsManyFencesAsCanBeSignedArrive(t *testing.T) {
 	for n := range fencewire.MaxFences {
 		fences = append(fences, guard.Fence{Resource: fmt.Sprintf("r%02d:%s", n, strings.Repeat("r", 300)), Token: 1, Nonce: "n"})
 	}
-	s := signer(t, "inventory", shared)
+	s := wiretest.Signer(t, "inventory", wiretest.Shared)
 	for {
 		more := slices.Clone(fences)
 		for i := range more {
@@ -76,23 +77,12 @@ func TestAsManyFencesAsCanBeSignedArrive(t *testing.T) {
 func TestABadValueIsInvalidArgumentAndTheHandlerDoesNotRun(t *testing.T) {
 	eachWay(t, func(t *testing.T, call call) {
 		store := guard.NewMemory()
-		c := dial(t, serve(t, verifier(t, "inventory", fencewire.WithGuards(store)), func(context.Context) error {
+		c := dial(t, serve(t, wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)), func(context.Context) error {
 			t.Error("the handler ran")
 			return nil
 		}))
-		good := values(t, signer(t, "inventory", shared), held)
-		for name, bad := range map[string][]string{
-			"forged":              values(t, signer(t, "inventory", forged), held),
-			"unknown key":         values(t, signer(t, "inventory", newKey("k2", "first-secret-of-thirty-two-bytes")), held),
-			"for another service": values(t, signer(t, "billing", shared), held),
-			"truncated":           {good[0][:len(good[0])-1]},
-			"not signed":          {"inventory:sku-42;9223372036854775807;nonce-of-a;x"},
-			"empty":               {""},
-			"good, and forged":    slices.Concat(good, values(t, signer(t, "inventory", forged), order)),
-			"twice":               slices.Concat(good, good),
-			"too long":            {strings.Repeat("x", fencewire.MaxBytes+1)},
-			"too many":            slices.Repeat(good, fencewire.MaxFences+1),
-		} {
+		good := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
+		for name, bad := range wiretest.Bad(t, held, order) {
 			ctx := under(t)
 			for _, value := range bad {
 				ctx = metadata.AppendToOutgoingContext(ctx, key, value)
@@ -110,28 +100,21 @@ func TestABadValueIsInvalidArgumentAndTheHandlerDoesNotRun(t *testing.T) {
 	})
 }
 
-func values(t testing.TB, s *fencewire.Signer, fences ...guard.Fence) []string {
-	t.Helper()
-	got, err := s.Sign(guard.NewContext(context.Background(), fences...))
-	require.NoError(t, err)
-	return got
-}
-
 func TestValuesJoinedByAGatewayArrive(t *testing.T) {
 	t.Parallel()
-	c := dial(t, serve(t, verifier(t, "inventory"), func(ctx context.Context) error {
+	c := dial(t, serve(t, wiretest.Verifier(t, "inventory"), func(ctx context.Context) error {
 		if n := len(guard.Fences(ctx)); n != 2 {
 			return fmt.Errorf("%d fences", n)
 		}
 		return nil
 	}))
-	joined := strings.Join(values(t, signer(t, "inventory", shared), held, order), ", ")
+	joined := strings.Join(wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held, order), ", ")
 	require.NoError(t, ways["unary"](metadata.AppendToOutgoingContext(under(t), key, joined), c))
 }
 
 func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 	eachWay(t, func(t *testing.T, call call) {
-		c := fenced(t, serve(t, verifier(t, "inventory"), func(context.Context) error {
+		c := fenced(t, serve(t, wiretest.Verifier(t, "inventory"), func(context.Context) error {
 			t.Error("the handler ran")
 			return nil
 		}))
@@ -150,10 +133,6 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 	})
 }
 
-type brokenStore struct{ err error }
-
-func (b brokenStore) Raise(context.Context, guard.Fence) error { return b.err }
-
 func TestAFenceThatIsNotRaisedIsRefused(t *testing.T) {
 	eachWay(t, func(t *testing.T, call call) {
 		for _, c := range []struct {
@@ -168,7 +147,7 @@ func TestAFenceThatIsNotRaisedIsRefused(t *testing.T) {
 			{fmt.Errorf("raise: %w", context.Canceled), codes.Canceled, "could not be raised"},
 		} {
 			seen := make(chan error, 1) // by an interceptor of the service's own
-			address := serve(t, verifier(t, "inventory", fencewire.WithGuards(brokenStore{c.err})), func(context.Context) error {
+			address := serve(t, wiretest.Verifier(t, "inventory", fencewire.WithGuards(wiretest.BrokenStore{Err: c.err})), func(context.Context) error {
 				t.Error("the handler ran")
 				return nil
 			}, grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -195,7 +174,7 @@ func TestS45_TheOtherServicesStoreRefusesTheStaleHolder(t *testing.T) {
 	eachWay(t, func(t *testing.T, call call) {
 		store := guard.NewMemory()
 		written := 0
-		c := fenced(t, serve(t, verifier(t, "inventory", fencewire.WithGuards(store)), func(ctx context.Context) error {
+		c := fenced(t, serve(t, wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)), func(ctx context.Context) error {
 			return asStatus(store.Write(ctx, held.Resource, func() error { written++; return nil }))
 		}))
 		backend := memlock.New()
@@ -221,7 +200,7 @@ func TestS45_TheOtherServicesStoreRefusesTheStaleHolder(t *testing.T) {
 func TestAStreamIsRefusedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	store := guard.NewMemory()
-	c := fenced(t, serve(t, verifier(t, "inventory", fencewire.WithGuards(store)), func(ctx context.Context) error {
+	c := fenced(t, serve(t, wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)), func(ctx context.Context) error {
 		return asStatus(store.Write(ctx, held.Resource, func() error { return nil }))
 	}))
 	stream, err := c.FullDuplexCall(under(t, held))
@@ -242,9 +221,9 @@ func TestAStreamIsRefusedInTheMiddle(t *testing.T) {
 func TestHopToHop(t *testing.T) {
 	t.Parallel()
 	got := make(chan []guard.Fence, 1)
-	stock := serve(t, verifier(t, "stock"), func(ctx context.Context) error { got <- guard.Fences(ctx); return nil })
-	toStock := dial(t, stock, grpc.WithUnaryInterceptor(grpcfence.UnaryClientInterceptor(signer(t, "stock", shared))))
-	inventory := serve(t, verifier(t, "inventory"), func(ctx context.Context) error {
+	stock := serve(t, wiretest.Verifier(t, "stock"), func(ctx context.Context) error { got <- guard.Fences(ctx); return nil })
+	toStock := dial(t, stock, grpc.WithUnaryInterceptor(grpcfence.UnaryClientInterceptor(wiretest.Signer(t, "stock", wiretest.Shared))))
+	inventory := serve(t, wiretest.Verifier(t, "inventory"), func(ctx context.Context) error {
 		md, _ := metadata.FromIncomingContext(ctx) // passed on, as proxies do
 		_, err := toStock.UnaryCall(metadata.NewOutgoingContext(ctx, md), &testpb.SimpleRequest{})
 		return err

@@ -17,37 +17,13 @@ import (
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/grpcfence"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 var (
-	shared = newKey("k1", "first-secret-of-thirty-two-bytes")
-	forged = newKey("k1", "a guess of the secret, of 32 b.!")
-
 	held  = guard.Fence{Resource: "inventory:sku-42", Token: 33, Nonce: "nonce-of-a", Holder: "worker-a"}
 	order = guard.Fence{Resource: "заказ:7, \"gold\"", Token: 9, Nonce: "nonce-of-a2", Holder: "worker-a"}
 )
-
-func newKey(id, secret string) fencewire.Key {
-	k, err := fencewire.NewKey(id, []byte(secret))
-	if err != nil {
-		panic(err)
-	}
-	return k
-}
-
-func signer(t testing.TB, audience string, key fencewire.Key) *fencewire.Signer {
-	t.Helper()
-	s, err := fencewire.NewSigner(audience, key)
-	require.NoError(t, err)
-	return s
-}
-
-func verifier(t testing.TB, audience string, opts ...fencewire.Option) *fencewire.Verifier {
-	t.Helper()
-	v, err := fencewire.NewVerifier(audience, []fencewire.Key{shared}, opts...)
-	require.NoError(t, err)
-	return v
-}
 
 // service does work for every call and every message of a stream.
 type service struct {
@@ -123,7 +99,7 @@ func dial(t testing.TB, address string, opts ...grpc.DialOption) testpb.TestServ
 // fenced returns a client whose calls carry fences for the audience "inventory".
 func fenced(t testing.TB, address string) testpb.TestServiceClient {
 	t.Helper()
-	s := signer(t, "inventory", shared)
+	s := wiretest.Signer(t, "inventory", wiretest.Shared)
 	return dial(t, address, grpc.WithUnaryInterceptor(grpcfence.UnaryClientInterceptor(s)), grpc.WithStreamInterceptor(grpcfence.StreamClientInterceptor(s)))
 }
 

@@ -8,6 +8,9 @@
 // service without it ignores the header: put it where your own services call, and
 // not at the edge, where callers have no key and would get 400 at best.
 //
+// What was read for an earlier holder is worth nothing to a later one: where a cache
+// may stand between A and B, have B answer reads with Cache-Control: no-store.
+//
 // A service that is called and calls does both. What came in is signed anew for the
 // next service, and only by a Transport made for it: the middleware takes the header
 // off the request, so that a reverse proxy does not pass it on by itself, and the

@@ -12,12 +12,13 @@ import (
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/httpfence"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 // Whatever stands in the header: the handler gets fences that were signed for it, or
 // the caller gets 400, which gives nothing away.
 func FuzzHeader(f *testing.F) {
-	good := values(f, signer(f, "inventory", shared), held, order)
+	good := wiretest.Values(f, wiretest.Signer(f, "inventory", wiretest.Shared), held, order)
 	signed := []guard.Fence{held, order}
 	for _, lines := range []string{
 		strings.Join(good, "\n"),
@@ -32,13 +33,13 @@ func FuzzHeader(f *testing.F) {
 		strings.Replace(good[0], "k1", "k2", 1),
 		strings.Repeat(good[0]+"\n", fencewire.MaxFences+1),
 		strings.Repeat("x", fencewire.MaxBytes+1),
-		values(f, signer(f, "billing", shared), held)[0],
-		values(f, signer(f, "inventory", forged), held)[0],
+		wiretest.Values(f, wiretest.Signer(f, "billing", wiretest.Shared), held)[0],
+		wiretest.Values(f, wiretest.Signer(f, "inventory", wiretest.Forged), held)[0],
 		"", ";;;;;;;", "1;k1;0;r;1;n;h;", "inventory:sku-42;33;nonce-of-a;worker-a", "é",
 	} {
 		f.Add(lines)
 	}
-	v := verifier(f, "inventory", fencewire.WithMaxAge(1_000_000*time.Hour)) // a corpus is kept for long
+	v := wiretest.Verifier(f, "inventory", fencewire.WithMaxAge(1_000_000*time.Hour)) // a corpus is kept for long
 	f.Fuzz(func(t *testing.T, lines string) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 		r.Header[fencewire.Header] = strings.Split(lines, "\n")

@@ -1,7 +1,6 @@
 package httpfence_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,45 +12,21 @@ import (
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/httpfence"
 	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
 var (
-	shared = newKey("k1", "first-secret-of-thirty-two-bytes")
-	forged = newKey("k1", "a guess of the secret, of 32 b.!")
-
 	held  = guard.Fence{Resource: "inventory:sku-42", Token: 33, Nonce: "nonce-of-a", Holder: "worker-a"}
 	order = guard.Fence{Resource: "заказ:7, \"gold\"", Token: 9, Nonce: "nonce-of-a2", Holder: "worker-a"}
 )
-
-func newKey(id, secret string) fencewire.Key {
-	k, err := fencewire.NewKey(id, []byte(secret))
-	if err != nil {
-		panic(err)
-	}
-	return k
-}
-
-func signer(t testing.TB, audience string, key fencewire.Key) *fencewire.Signer {
-	t.Helper()
-	s, err := fencewire.NewSigner(audience, key)
-	require.NoError(t, err)
-	return s
-}
-
-func verifier(t testing.TB, audience string, opts ...fencewire.Option) *fencewire.Verifier {
-	t.Helper()
-	v, err := fencewire.NewVerifier(audience, []fencewire.Key{shared}, opts...)
-	require.NoError(t, err)
-	return v
-}
 
 // client returns a client whose fences go to origins, signed for the audience
 // "inventory".
 func client(t testing.TB, base http.RoundTripper, origins ...string) *http.Client {
 	t.Helper()
-	transport, err := httpfence.NewTransport(base, signer(t, "inventory", shared), origins...)
+	transport, err := httpfence.NewTransport(base, wiretest.Signer(t, "inventory", wiretest.Shared), origins...)
 	require.NoError(t, err)
 	c := &http.Client{Transport: transport}
 	t.Cleanup(c.CloseIdleConnections)
@@ -96,12 +71,4 @@ func do(t testing.TB, c *http.Client, r *http.Request) (int, string) {
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return resp.StatusCode, string(body)
-}
-
-// values returns what a request under fences has in its header.
-func values(t testing.TB, s *fencewire.Signer, fences ...guard.Fence) []string {
-	t.Helper()
-	got, err := s.Sign(guard.NewContext(context.Background(), fences...))
-	require.NoError(t, err)
-	return got
 }

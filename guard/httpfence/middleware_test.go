@@ -2,7 +2,6 @@ package httpfence_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,26 +20,16 @@ import (
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/httpfence"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 func TestABadValueIs400AndTheHandlerDoesNotRun(t *testing.T) {
 	t.Parallel()
 	store := guard.NewMemory()
 	rec := &recorder{}
-	s := serve(t, httpfence.Middleware(verifier(t, "inventory", fencewire.WithGuards(store)))(rec))
-	good := values(t, signer(t, "inventory", shared), held)
-	for name, header := range map[string][]string{
-		"forged":                   values(t, signer(t, "inventory", forged), held),
-		"of the key of another id": values(t, signer(t, "inventory", newKey("k2", "first-secret-of-thirty-two-bytes")), held),
-		"for another service":      values(t, signer(t, "billing", shared), held),
-		"truncated":                {good[0][:len(good[0])-1]},
-		"not signed":               {"inventory:sku-42;9223372036854775807;nonce-of-a;x"},
-		"empty":                    {""},
-		"good, and forged":         slices.Concat(good, values(t, signer(t, "inventory", forged), order)),
-		"twice":                    slices.Concat(good, good),
-		"too long":                 {strings.Repeat("x", fencewire.MaxBytes+1)},
-		"too many":                 slices.Repeat(good, fencewire.MaxFences+1),
-	} {
+	s := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)))(rec))
+	good := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
+	for name, header := range wiretest.Bad(t, held, order) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
 		require.NoError(t, err)
 		r.Header[fencewire.Header] = header
@@ -61,8 +49,8 @@ func TestABadValueIs400AndTheHandlerDoesNotRun(t *testing.T) {
 func TestReplayedAfterItsTimeIs400(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := httpfence.Middleware(verifier(t, "inventory"))(&recorder{})
-		captured := values(t, signer(t, "inventory", shared), held)
+		h := httpfence.Middleware(wiretest.Verifier(t, "inventory"))(&recorder{})
+		captured := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
 		send := func() *httptest.ResponseRecorder {
 			r, w := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), httptest.NewRecorder()
 			r.Header[fencewire.Header] = captured
@@ -71,7 +59,7 @@ func TestReplayedAfterItsTimeIs400(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Equal(t, http.StatusOK, send().Code)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // the time is sent in whole seconds
 		w := send()
 		require.Equal(t, http.StatusBadRequest, w.Code)
 		require.Contains(t, w.Body.String(), "it was sent again")
@@ -81,8 +69,8 @@ func TestReplayedAfterItsTimeIs400(t *testing.T) {
 // What no Go client would send, on the wire.
 func TestRawHeaders(t *testing.T) {
 	t.Parallel()
-	s := serve(t, httpfence.Middleware(verifier(t, "inventory"))(&recorder{}))
-	both := values(t, signer(t, "inventory", shared), held, order)
+	s := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory"))(&recorder{}))
+	both := wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held, order)
 	for name, c := range map[string]struct {
 		lines string
 		want  int
@@ -114,14 +102,9 @@ func TestRawHeaders(t *testing.T) {
 	}
 }
 
-// A broken store refuses every raise.
-type brokenStore struct{ err error }
-
-func (b brokenStore) Raise(context.Context, guard.Fence) error { return b.err }
-
 func TestAFenceThatIsNotRaisedIsRefused(t *testing.T) {
 	t.Parallel()
-	s := signer(t, "inventory", shared)
+	s := wiretest.Signer(t, "inventory", wiretest.Shared)
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -132,9 +115,9 @@ func TestAFenceThatIsNotRaisedIsRefused(t *testing.T) {
 		"down":    {errors.New("dial db-7.internal"), http.StatusServiceUnavailable, "could not be raised; nothing was written"},
 	} {
 		rec := &recorder{}
-		v := verifier(t, "inventory", fencewire.WithGuards(brokenStore{c.err}))
+		v := wiretest.Verifier(t, "inventory", fencewire.WithGuards(wiretest.BrokenStore{Err: c.err}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-		r.Header[fencewire.Header] = values(t, s, held)
+		r.Header[fencewire.Header] = wiretest.Values(t, s, held)
 
 		w := httptest.NewRecorder()
 		httpfence.Middleware(v)(rec).ServeHTTP(w, r)
@@ -157,9 +140,9 @@ func TestTheOuterRequestKeepsItsHeader(t *testing.T) {
 	t.Parallel()
 	rec := &recorder{}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-	r.Header[fencewire.Header] = values(t, signer(t, "inventory", shared), held)
+	r.Header[fencewire.Header] = wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Shared), held)
 	r.Header.Set("X-Other", "kept")
-	httpfence.Middleware(verifier(t, "inventory"))(http.HandlerFunc(func(w http.ResponseWriter, inner *http.Request) {
+	httpfence.Middleware(wiretest.Verifier(t, "inventory"))(http.HandlerFunc(func(w http.ResponseWriter, inner *http.Request) {
 		require.Equal(t, "kept", inner.Header.Get("X-Other"))
 		rec.ServeHTTP(w, inner)
 	})).ServeHTTP(httptest.NewRecorder(), r)
@@ -170,7 +153,7 @@ func TestTheOuterRequestKeepsItsHeader(t *testing.T) {
 func TestMiddlewarePanicsWithoutAVerifier(t *testing.T) {
 	t.Parallel()
 	require.Panics(t, func() { httpfence.Middleware(nil) })
-	require.Panics(t, func() { httpfence.Middleware(verifier(t, "inventory"), httpfence.WithErrorHandler(nil)) })
+	require.Panics(t, func() { httpfence.Middleware(wiretest.Verifier(t, "inventory"), httpfence.WithErrorHandler(nil)) })
 }
 
 // A proxy between two services: fences are checked, and signed anew for the next
@@ -192,7 +175,7 @@ func TestHopToHop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rec := &recorder{}
-			stock := serve(t, httpfence.Middleware(verifier(t, c.audience))(rec))
+			stock := serve(t, httpfence.Middleware(wiretest.Verifier(t, c.audience))(rec))
 			target, err := url.Parse(stock.URL)
 			require.NoError(t, err)
 			proxy := &httputil.ReverseProxy{
@@ -200,12 +183,12 @@ func TestHopToHop(t *testing.T) {
 				ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 			}
 			if c.signs {
-				proxy.Transport, err = httpfence.NewTransport(nil, signer(t, "stock", shared), stock.URL)
+				proxy.Transport, err = httpfence.NewTransport(nil, wiretest.Signer(t, "stock", wiretest.Shared), stock.URL)
 				require.NoError(t, err)
 			}
 			front := http.Handler(proxy)
 			if c.takes {
-				front = httpfence.Middleware(verifier(t, "inventory"))(proxy)
+				front = httpfence.Middleware(wiretest.Verifier(t, "inventory"))(proxy)
 			}
 			inventory := serve(t, front)
 			status, _ := get(t, client(t, nil, inventory.URL), inventory.URL, held)

@@ -19,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/httpfence"
 	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/internal/wiretest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/memlock"
 	"github.com/go-fencing/fencing/migrations"
@@ -78,7 +79,7 @@ func newServiceB(t *testing.T, guarded bool) *serviceB {
 	})
 	h := http.Handler(mux)
 	if guarded {
-		h = httpfence.Middleware(verifier(t, "inventory", fencewire.WithGuards(store)))(mux)
+		h = httpfence.Middleware(wiretest.Verifier(t, "inventory", fencewire.WithGuards(store)))(mux)
 	}
 	b.url = serve(t, h).URL
 	return b
@@ -264,7 +265,7 @@ func TestAnUntrustedCallerCannotPoisonTheResource(t *testing.T) {
 	poison := guard.Fence{Resource: sku, Token: 1<<63 - 1, Nonce: "n", Holder: "mallory"}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.url+"/stock/0", nil)
 	require.NoError(t, err)
-	r.Header[fencewire.Header] = values(t, signer(t, "inventory", forged), poison)
+	r.Header[fencewire.Header] = wiretest.Values(t, wiretest.Signer(t, "inventory", wiretest.Forged), poison)
 	status, _ := do(t, http.DefaultClient, r)
 	require.Equal(t, http.StatusBadRequest, status)
 

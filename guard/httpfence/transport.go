@@ -22,8 +22,9 @@ type Transport struct {
 
 // NewTransport returns a Transport over base, or over http.DefaultTransport if base
 // is nil. Only requests to origins, such as "https://inventory.internal:8443", get
-// the header: scheme, host and port have to match, whatever the Host header says.
-// To every other place a request goes as it is. So a redirect takes no fence to a
+// the header: scheme, host and port have to match, whatever the Host header says, and
+// "localhost" is not "127.0.0.1". To every other place a request goes as it is, and a
+// guarded write there fails with guard.ErrNoFence. So a redirect takes no fence to a
 // foreign host, nor from https to http, and is signed anew within origins.
 func NewTransport(base http.RoundTripper, signer *fencewire.Signer, origins ...string) (*Transport, error) {
 	if base == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/fencewire"
 	"github.com/go-fencing/fencing/guard/httpfence"
+	"github.com/go-fencing/fencing/internal/wiretest"
 )
 
 func TestFencesArriveInTheHandlersContext(t *testing.T) {
@@ -26,7 +27,7 @@ func TestFencesArriveInTheHandlersContext(t *testing.T) {
 			rec, proto := &recorder{}, ""
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				proto = r.Proto
-				httpfence.Middleware(verifier(t, "inventory"))(rec).ServeHTTP(w, r)
+				httpfence.Middleware(wiretest.Verifier(t, "inventory"))(rec).ServeHTTP(w, r)
 			}))
 			version(s)
 			t.Cleanup(s.Close)
@@ -46,7 +47,7 @@ func TestFencesArriveInTheHandlersContext(t *testing.T) {
 
 func TestTheCallersRequestIsNotChanged(t *testing.T) {
 	t.Parallel()
-	s := serve(t, httpfence.Middleware(verifier(t, "inventory"))(&recorder{}))
+	s := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory"))(&recorder{}))
 	c := client(t, nil, s.URL)
 	r, err := http.NewRequestWithContext(guard.NewContext(t.Context(), held), http.MethodGet, s.URL, nil)
 	require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestTheCallersRequestIsNotChanged(t *testing.T) {
 func TestARequestWithoutAHeaderMapGetsOne(t *testing.T) {
 	t.Parallel()
 	rec := &recorder{}
-	s := serve(t, httpfence.Middleware(verifier(t, "inventory"))(rec))
+	s := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory"))(rec))
 	c := client(t, nil, s.URL)
 	r, err := http.NewRequestWithContext(guard.NewContext(t.Context(), held), http.MethodGet, s.URL, nil)
 	require.NoError(t, err)
@@ -87,7 +88,7 @@ func TestARedirectTakesNoFenceToAForeignHost(t *testing.T) {
 	mux.Handle("/to-here", http.RedirectHandler("/here", http.StatusTemporaryRedirect))
 	mux.Handle("/to-there", http.RedirectHandler(elsewhere.URL+"/there", http.StatusTemporaryRedirect))
 	mux.Handle("/chain", http.RedirectHandler("/to-there", http.StatusFound))
-	home := serve(t, httpfence.Middleware(verifier(t, "inventory"))(mux))
+	home := serve(t, httpfence.Middleware(wiretest.Verifier(t, "inventory"))(mux))
 	c := client(t, nil, home.URL)
 
 	for _, path := range []string{"/to-there", "/chain"} {
@@ -180,7 +181,7 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 
 func TestNewTransportRefusesNonsense(t *testing.T) {
 	t.Parallel()
-	s := signer(t, "inventory", shared)
+	s := wiretest.Signer(t, "inventory", wiretest.Shared)
 	for want, origins := range map[string][]string{
 		"no origin would get a fence":                 nil,
 		`origin "inventory.internal" is not a scheme`: {"https://ok.internal", "inventory.internal"},

@@ -267,7 +267,7 @@ func (r *run) gone(ctx context.Context, s *session) error {
 		return nil
 	}
 	pid := s.conn.PgConn().PID()
-	for there := true; there; {
+	for there := true; there; time.Sleep(time.Millisecond) {
 		if err := r.control.QueryRow(ctx, "select exists (select from pg_stat_activity where pid = $1)", pid).Scan(&there); err != nil {
 			return err
 		}

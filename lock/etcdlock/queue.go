@@ -126,23 +126,24 @@ func (s state) turn(r lock.Request) bool {
 }
 
 // ahead returns the key whose end brings r forward: that of the contender before it,
-// and no other's, so that a release wakes one; or the lock's, if r does not queue.
-func (b *Backend) ahead(ctx context.Context, r lock.Request) (string, error) {
+// and no other's, so that a release wakes one, with a revision at which it was there; or
+// the lock's, and 0, if nobody is before r or r does not queue.
+func (b *Backend) ahead(ctx context.Context, r lock.Request) (key string, seen int64, err error) {
 	if r.Nonce == "" {
-		return lockKey(r.Resource), nil
+		return lockKey(r.Resource), 0, nil
 	}
 	reply, err := try(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return b.client.Get(ctx, queueKey(r.Resource, r.Nonce))
 	})
 	if err != nil || len(reply.Kvs) == 0 {
-		return lockKey(r.Resource), err
+		return lockKey(r.Resource), 0, err
 	}
 	before := clientv3.WithMaxCreateRev(reply.Kvs[0].CreateRevision - 1)
 	reply, err = try(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return b.client.Get(ctx, queuePrefix(r.Resource), append(clientv3.WithLastCreate(), before)...)
 	})
 	if err != nil || len(reply.Kvs) == 0 {
-		return lockKey(r.Resource), err
+		return lockKey(r.Resource), 0, err
 	}
-	return string(reply.Kvs[0].Key), nil
+	return string(reply.Kvs[0].Key), reply.Header.Revision, nil
 }

@@ -1,10 +1,14 @@
 package etcdlock_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
@@ -87,5 +91,53 @@ func TestAPlaceThatEndsBringsTheNextForward(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.Release(t.Context(), second))
 		holder, first, second = rival(holder), rival(holder), rival(holder)
+	}
+}
+
+// The one before leaves after it was looked for and before the watch for its end begins.
+func TestAPlaceThatEndsBeforeItIsWatchedBringsTheNextForward(t *testing.T) {
+	t.Parallel()
+	urls := servertest.Etcd(t)
+	b, holder := open(t, connect(t, urls...)), request()
+	first, second := rival(holder), rival(holder)
+	_, err := b.AcquireInTurn(t.Context(), holder, time.Minute)
+	require.NoError(t, err)
+	for _, r := range []lock.Request{first, second} {
+		_, err := b.AcquireInTurn(t.Context(), r, time.Minute)
+		require.ErrorIs(t, err, lock.ErrHeld)
+	}
+
+	asked, begin := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	client, err := clientv3.New(clientv3.Config{Endpoints: urls, DialOptions: []grpc.DialOption{
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if method == "/etcdserverpb.Watch/Watch" {
+				once.Do(func() { close(asked) })
+				select {
+				case <-begin:
+				case <-ctx.Done():
+				}
+			}
+			return next(ctx, d, cc, method, opts...)
+		}),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	wake, stop := open(t, client).Watch(second)
+	defer stop()
+	<-asked
+	require.NoError(t, b.Withdraw(t.Context(), first))
+	close(begin)
+	<-wake
+	_, err = b.AcquireInTurn(t.Context(), second, time.Minute)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, b.Release(t.Context(), holder))
+	for err != nil { // it may be woken to no avail before
+		select {
+		case <-wake:
+		case <-time.After(within):
+			require.FailNow(t, "it sleeps beside the place of the one that left")
+		}
+		_, err = b.AcquireInTurn(t.Context(), second, time.Minute)
 	}
 }

@@ -245,7 +245,7 @@ var mutants = []mutant{
 	},
 	{
 		"fencewire: a value ages", "guard/fencewire/verify.go",
-		"age > v.maxAge {", "false {", "guard/...", "Replayed",
+		"age-time.Second >= v.maxAge {", "false {", "guard/...", "Replayed",
 	},
 	{
 		"fencewire: nothing is raised of a request with a bad value", "guard/fencewire/verify.go",

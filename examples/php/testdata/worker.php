@@ -30,7 +30,7 @@ final class Pool
     }
 }
 
-$url = parts('REDIS_URL');
+$url = parts('REDIS_URL', 'redis');
 $redis = match (getenv('REDIS_KIND') ?: '') {
     'pool' => new Pool(connectRedis(...)),
     'cluster' => new RedisCluster(null, ["{$url['host']}:{$url['port']}"], 5.0, 5.0),
