@@ -42,7 +42,7 @@ func TestKeysAreThoseOfTheVectors(t *testing.T) {
 			Prefix, Resource, Nonce string
 			Shards                  int
 			Hash, Shard             uint32
-			Keys                    struct{ Lock, Counter, Released, Queue, Alive string }
+			Keys                    rediskeys.Keys
 		}
 		Shared  []struct{ Lock, Counter, Resource, Nonce, Released, Queue, Alive string }
 		Invalid []struct{ Hex, Why string }
@@ -57,11 +57,7 @@ func TestKeysAreThoseOfTheVectors(t *testing.T) {
 		_, _ = h.Write([]byte(v.Resource))
 		require.Equal(t, h.Sum32(), v.Hash)
 		require.Equal(t, v.Hash%uint32(v.Shards), v.Shard)
-		require.Equal(t, s.Lock(v.Resource), v.Keys.Lock)
-		require.Equal(t, s.Counter(v.Resource), v.Keys.Counter)
-		require.Equal(t, s.Released(v.Resource, v.Nonce), v.Keys.Released)
-		require.Equal(t, s.Queue(v.Resource), v.Keys.Queue)
-		require.Equal(t, s.Alive(v.Resource), v.Keys.Alive)
+		require.Equal(t, s.Keys(v.Resource, v.Nonce), v.Keys)
 	}
 	require.NotEmpty(t, file.Invalid)
 	for _, v := range file.Invalid {

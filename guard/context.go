@@ -13,6 +13,7 @@ type contextKey struct{}
 type carrier struct {
 	context.Context
 	fences []Fence
+	single [1]Fence // room for one, as there mostly is
 }
 
 func (c *carrier) Value(key any) any {
@@ -28,7 +29,8 @@ func (c *carrier) Value(key any) any {
 // A lease's context is made this way; call it yourself where a fence arrives from
 // another process.
 func NewContext(ctx context.Context, fences ...Fence) context.Context {
-	held := slices.Clone(Fences(ctx))
+	c := &carrier{Context: ctx}
+	held := append(c.single[:0], Fences(ctx)...)
 	for _, f := range fences {
 		i, found := find(held, f.Resource)
 		if found {
@@ -37,7 +39,8 @@ func NewContext(ctx context.Context, fences ...Fence) context.Context {
 			held = slices.Insert(held, i, f)
 		}
 	}
-	return &carrier{ctx, held}
+	c.fences = held
+	return c
 }
 
 // FromContext returns the fence of resource that ctx carries.

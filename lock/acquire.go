@@ -28,19 +28,20 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 }
 
 func (l *Locker) acquireOnce(ctx context.Context, resources []string, wait bool) (*Lease, error) {
-	holds := make([]*hold, 0, len(resources))
+	s := &Lease{locker: l}
+	s.holds = s.single[:0]
 	for _, r := range resources {
 		h := l.held(ctx, r)
 		if h == nil {
 			var err error
 			if h, err = l.take(ctx, r, wait); err != nil {
-				l.drop(holds...)
+				l.drop(s.holds...)
 				return nil, fmt.Errorf("lock: acquire %q: %w", r, err)
 			}
 		}
-		holds = append(holds, h)
+		s.holds = append(s.holds, h)
 	}
-	return l.lease(ctx, holds)
+	return s.begin(ctx)
 }
 
 // held returns the hold of resource that ctx has through one of its leases. One
@@ -91,11 +92,10 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 // propose asks the back end for the lock once.
 func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	sent := time.Now()
-	token, err := l.call(ctx, r)
+	h, err := l.call(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	h := newHold(r, guard.Fence{Resource: r.Resource, Token: token, Nonce: r.Nonce, Holder: r.Holder}, "")
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
@@ -104,31 +104,15 @@ func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	return h, nil
 }
 
-// call sends one Acquire. It returns by the end of ctx or of the
-// TTL, after which a grant would be worthless. A reply that is lost may have been
-// a grant: whatever is not a clear answer is undone in the background.
-func (l *Locker) call(ctx context.Context, r Request) (guard.Token, error) {
+// call sends one Acquire. It returns by the end of ctx or of the TTL, after which a
+// grant would be worthless.
+func (l *Locker) call(ctx context.Context, r Request) (*hold, error) {
+	h := l.newHold(r, guard.Fence{Resource: r.Resource, Nonce: r.Nonce, Holder: r.Holder}, "")
 	l.running.Add(1)
-	var token guard.Token
-	err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) (err error) {
-		token, err = l.send(ctx, r)
-		if err == nil && token <= 0 && l.sequencer == nil {
-			err = fmt.Errorf("%T has no tokens of its own; give lock.New a sequencer with lock.WithSequencer", l.backend)
-		}
-		if err != nil && !errors.Is(err, ErrHeld) {
-			l.undo(newHold(r, guard.Fence{}, ""))
-		}
-		return err
-	}, func(outlived bool) {
-		if outlived {
-			l.undo(newHold(r, guard.Fence{}, ""))
-		}
-		l.running.Done()
-	})
-	if err != nil {
-		return 0, err
+	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, acquiring{h}, new(callContext)); err != nil {
+		return nil, err
 	}
-	return token, nil
+	return h, nil
 }
 
 func (l *Locker) send(ctx context.Context, r Request) (guard.Token, error) {
@@ -140,7 +124,7 @@ func (l *Locker) send(ctx context.Context, r Request) (guard.Token, error) {
 
 // undo takes back, in the background, whatever was done for h.
 func (l *Locker) undo(h *hold) {
-	l.detach(func(ctx context.Context) { _ = l.free(ctx, h) })
+	l.detach(func(ctx context.Context) { _ = releasing{h}.call(ctx) })
 }
 
 // drop gives up holds that got no lease. Those that other leases share stay.

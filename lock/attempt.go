@@ -8,47 +8,42 @@ import (
 	"time"
 )
 
-// attempt runs call, and returns when ctx or limit ends even if call does not.
-// call then goes on by itself. after, if any, runs once call has ended, and is told
-// whether attempt had returned before it. The error for the limit is tooLate.
+// attempt makes the call of t, and returns when ctx or limit ends even if the call
+// does not. That then goes on by itself. The error for the limit is tooLate. c is
+// room for the context of the call.
 //
 // A call that may hang runs on a goroutine that can be left behind. That costs two
 // switches and a fresh stack, half of a round trip to a server nearby. Calls of a
 // bounded back end run where they are, as long as the last one went well.
-func (k *keeper) attempt(ctx context.Context, limit time.Duration, tooLate error, call func(context.Context) error, after func(outlived bool)) error {
+func (k *keeper) attempt(ctx context.Context, limit time.Duration, tooLate error, t task, c *callContext) error {
 	if limit <= 0 {
-		if after != nil {
-			after(false)
-		}
+		t.ended(false)
 		return tooLate
 	}
-	end := time.Now().Add(limit)
-	callCtx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	a := &alarm{index: -1, stop: stop, cause: tooLate}
+	c.alarm = alarm{index: -1, cause: tooLate}
+	c.Context, c.alarm.stop = context.WithCancelCause(ctx)
+	defer c.alarm.stop(nil)
 	k.mu.Lock()
-	k.set(a, end)
+	k.set(&c.alarm, time.Now().Add(limit))
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.unset(a)
+		k.unset(&c.alarm)
 	}()
 
 	if !k.bounded || k.trouble.Load() {
-		return k.race(ctx, deadlineContext{callCtx, end}, tooLate, call, after)
+		return k.race(ctx, c, tooLate, t)
 	}
-	err := call(deadlineContext{callCtx, end})
-	if after != nil {
-		after(false)
-	}
+	err := t.call(c)
+	t.ended(false)
 	k.note(err)
 	switch {
 	case err == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrLost):
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ended(ctx), err)
-	case callCtx.Err() != nil, !time.Now().Before(end):
+	case c.Err() != nil, !time.Now().Before(c.alarm.at):
 		return fmt.Errorf("%w: %w", tooLate, err)
 	}
 	return err
@@ -59,17 +54,15 @@ func (k *keeper) note(err error) {
 	k.trouble.Store(err != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrLost))
 }
 
-// race runs call on a goroutine, and leaves it behind when callCtx ends first.
-func (k *keeper) race(ctx, callCtx context.Context, tooLate error, call func(context.Context) error, after func(outlived bool)) error {
+// race makes the call on a goroutine, and leaves it behind when callCtx ends first.
+func (k *keeper) race(ctx, callCtx context.Context, tooLate error, t task) error {
 	var settled atomic.Bool // by whichever comes first, the outcome or the end
 	done := make(chan error, 1)
 	go func() {
-		err := call(callCtx)
+		err := t.call(callCtx)
 		k.note(err)
 		inTime := settled.CompareAndSwap(false, true)
-		if after != nil {
-			after(!inTime)
-		}
+		t.ended(!inTime)
 		if inTime {
 			done <- err
 		}
@@ -89,17 +82,17 @@ func (k *keeper) race(ctx, callCtx context.Context, tooLate error, call func(con
 	}
 }
 
-// A deadlineContext shows the deadline that the keeper's alarm enforces, for a
-// callee that hands it to the network. A timer of its own would cost more than the
-// rest of the call.
-type deadlineContext struct {
+// A callContext is that of one call. It shows the deadline that the keeper's alarm
+// enforces, for a callee that hands it to the network. A timer of its own would cost
+// more than the rest of the call.
+type callContext struct {
 	context.Context
-	end time.Time
+	alarm alarm // set before the call begins
 }
 
-func (c deadlineContext) Deadline() (time.Time, bool) {
-	if d, ok := c.Context.Deadline(); ok && d.Before(c.end) {
+func (c *callContext) Deadline() (time.Time, bool) {
+	if d, ok := c.Context.Deadline(); ok && d.Before(c.alarm.at) {
 		return d, true
 	}
-	return c.end, true
+	return c.alarm.at, true
 }

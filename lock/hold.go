@@ -12,8 +12,10 @@ import (
 // it. The fields below fence are guarded by the keeper's mutex.
 type hold struct {
 	alarm
+	locker  *Locker
 	request Request
 	member  string      // set if the lock was joined and not acquired
+	release callContext // of the call that frees the lock
 	fence   guard.Fence // complete before the first lease sees the hold
 
 	deadline time.Time // send time of the last successful call + TTL - margin
@@ -22,15 +24,17 @@ type hold struct {
 	renewing bool      // a renewal is queued or under way
 	lost     error     // a *LostError once lost
 	leases   []*Lease
-	left     bool // by the last lease, which frees the lock
+	single   [1]*Lease // room for one, as there mostly is
+	left     bool      // by the last lease, which frees the lock
 
 	failure   error                   // of the last renewal
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any
 }
 
-func newHold(r Request, f guard.Fence, member string) *hold {
-	h := &hold{request: r, fence: f, member: member}
+func (l *Locker) newHold(r Request, f guard.Fence, member string) *hold {
+	h := &hold{locker: l, request: r, fence: f, member: member}
 	h.alarm = alarm{index: -1, hold: h}
+	h.leases = h.single[:0]
 	return h
 }
 

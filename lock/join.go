@@ -23,26 +23,18 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 	}
 	defer l.running.Done()
 	if h := l.held(ctx, f.Resource); h != nil && h.request.Nonce == f.Nonce {
-		return l.lease(ctx, []*hold{h})
+		return (&Lease{locker: l, holds: []*hold{h}}).begin(ctx)
 	}
-	b, ok := l.backend.(Joiner)
-	if !ok {
+	if _, ok := l.backend.(Joiner); !ok {
 		return nil, fmt.Errorf("lock: join %q: locks of %T cannot be shared between processes", f.Resource, l.backend)
 	}
-	h := newHold(Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl}, f, rand.Text())
+	h := l.newHold(Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl}, f, rand.Text())
 	sent := time.Now()
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
 	l.running.Add(1)
-	err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) error { return b.Join(ctx, h.request, h.member) },
-		func(outlived bool) {
-			if outlived {
-				l.undo(h)
-			}
-			l.running.Done()
-		})
-	if err != nil {
+	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, joining{h}, new(callContext)); err != nil {
 		l.undo(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
@@ -51,5 +43,5 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		l.drop(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
-	return l.lease(ctx, []*hold{h})
+	return (&Lease{locker: l, holds: []*hold{h}}).begin(ctx)
 }

@@ -273,10 +273,10 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 // renew sends the requests and returns their outcomes, within limit.
 func (k *keeper) renew(requests []Request, limit time.Duration) []error {
 	var outcome []error
-	err := k.attempt(context.Background(), limit, errRenewalHangs, func(ctx context.Context) error {
+	err := k.attempt(context.Background(), limit, errRenewalHangs, simpleTask(func(ctx context.Context) error {
 		outcome = k.send(ctx, requests)
 		return nil
-	}, nil)
+	}), new(callContext))
 	if err != nil { // the call is still running and may write to outcome
 		return slices.Repeat([]error{err}, len(requests))
 	}

@@ -16,42 +16,51 @@ import (
 type Lease struct {
 	locker *Locker
 	holds  []*hold
-	scope  *scope
+	single [1]*hold // room for one, as there mostly is
+	scope  scope
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	gone   chan struct{}
 
 	// Guarded by the keeper's mutex.
 	lost     error
+	gone     chan struct{} // made when somebody asks for it
 	released bool
 	orphaned bool        // the context it was acquired with has ended
 	unparent func() bool // stops listening for that
 }
 
-// A scope is what the context of a lease carries for re-entry.
+// A scope is a context that carries what re-entry needs to know, for its locker.
 type scope struct {
-	holds []*hold         // of the lease, then those of the leases around it
-	root  context.Context // the one that the outermost lease was acquired with
+	context.Context
+	locker *Locker
+	holds  []*hold         // of the lease, then those of the leases around it
+	root   context.Context // the one that the outermost lease was acquired with
 }
 
-// lease makes a lease over holds, which it counts.
-func (l *Locker) lease(ctx context.Context, holds []*hold) (*Lease, error) {
-	s := &Lease{locker: l, holds: holds, gone: make(chan struct{})}
-	fences := make([]guard.Fence, len(holds))
-	s.scope = &scope{holds: holds, root: ctx}
+func (s *scope) Value(key any) any {
+	if key == s.locker {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// begin makes s, which has nothing but its holds, a lease that is counted in them.
+func (s *Lease) begin(ctx context.Context) (*Lease, error) {
+	l := s.locker
+	s.scope = scope{ctx, l, s.holds, ctx}
 	if outer, ok := ctx.Value(l).(*scope); ok {
-		s.scope.holds, s.scope.root = slices.Concat(holds, outer.holds), outer.root
+		s.scope.holds, s.scope.root = slices.Concat(s.holds, outer.holds), outer.root
 	}
-	for i, h := range holds {
-		fences[i] = h.fence
+	fences := make([]guard.Fence, 0, 1) // not kept
+	for _, h := range s.holds {
+		fences = append(fences, h.fence)
 	}
-	ctxOfLease := guard.WithDeadline(context.WithValue(ctx, l, s.scope), s)
-	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(ctxOfLease, fences...))
+	s.ctx, s.cancel = context.WithCancelCause(guard.NewContext(guard.WithDeadline(&s.scope, s), fences...))
 
 	if err := l.keeper.join(ctx, s); err != nil {
 		s.cancel(err)
-		l.drop(holds...)
-		return nil, fmt.Errorf("lock: acquire %q: %w", holds[0].request.Resource, err)
+		l.drop(s.holds...)
+		return nil, fmt.Errorf("lock: acquire %q: %w", s.holds[0].request.Resource, err)
 	}
 	return s, nil
 }
@@ -76,7 +85,16 @@ func (s *Lease) Context() context.Context { return s.ctx }
 
 // Lost returns a channel that is closed when the lease is lost. It outlives the
 // context, for clean-up that must go on after it.
-func (s *Lease) Lost() <-chan struct{} { return s.gone }
+func (s *Lease) Lost() <-chan struct{} { return s.signal() }
+
+func (s *Lease) signal() chan struct{} {
+	s.locker.keeper.mu.Lock()
+	defer s.locker.keeper.mu.Unlock()
+	if s.gone == nil {
+		s.gone = make(chan struct{})
+	}
+	return s.gone
+}
 
 // Deadline returns when the lease must be presumed lost unless it is renewed
 // before, by the monotonic clock (which on Linux stands still while the machine is
@@ -130,7 +148,7 @@ func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) 
 	begun := time.Now()
 	var err error
 	if last {
-		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, func(ctx context.Context) error { return l.free(ctx, h) }, nil)
+		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, releasing{h}, &h.release)
 	}
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline
@@ -153,14 +171,6 @@ func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) 
 	return err
 }
 
-// free sends the release, or leaves a lock that others share.
-func (l *Locker) free(ctx context.Context, h *hold) error {
-	if h.member != "" {
-		return l.backend.(Joiner).Leave(ctx, h.request, h.member)
-	}
-	return l.backend.Release(ctx, h.request)
-}
-
 // lose ends the lease because of err.
 func (s *Lease) lose(err error) {
 	k := s.locker.keeper
@@ -172,6 +182,6 @@ func (s *Lease) lose(err error) {
 	k.mu.Unlock()
 	if first {
 		s.cancel(err) // first: who hears of the loss finds the context ended
-		close(s.gone)
+		close(s.signal())
 	}
 }

@@ -94,17 +94,21 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	var err error
 	if l.sequencer == nil {
 		r.After = after
-		if f.Token, err = l.call(ctx, r); errors.Is(err, ErrHeld) {
-			err = fmt.Errorf("%w: %w", errSuperseded, err)
+		again, err := l.call(ctx, r)
+		switch {
+		case errors.Is(err, ErrHeld):
+			return f, fmt.Errorf("%w: %w", errSuperseded, err)
+		case err != nil:
+			return f, err
 		}
-		return f, err
+		return again.fence, nil
 	}
 	if f.Token, err = l.sequencer.Next(ctx, r.Resource, after); err != nil {
 		return f, err
 	}
 	// Only now is it sure that no other holder drew a token between ours and the
 	// grant: a lock that is still held was held all along.
-	err = l.keeper.attempt(ctx, l.ttl, l.noAnswer, func(ctx context.Context) error { return l.backend.Renew(ctx, r) }, nil)
+	err = l.keeper.attempt(ctx, l.ttl, l.noAnswer, simpleTask(func(ctx context.Context) error { return l.backend.Renew(ctx, r) }), new(callContext))
 	if errors.Is(err, ErrLost) {
 		err = errSuperseded
 	}

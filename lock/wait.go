@@ -154,8 +154,8 @@ func (w *waiter) stop(ctx context.Context, err error) {
 	}
 	w.leave(nil)
 	if err != nil && w.locker.fair && w.id != "" {
-		r := Request{Resource: w.resource, Nonce: w.id}
-		w.locker.detach(func(ctx context.Context) { _ = w.locker.backend.(FairBackend).Withdraw(ctx, r) })
+		b, r := w.locker.backend.(FairBackend), Request{Resource: w.resource, Nonce: w.id}
+		w.locker.detach(func(ctx context.Context) { _ = b.Withdraw(ctx, r) })
 	}
 }
 

@@ -19,7 +19,8 @@ func FuzzKeys(f *testing.F) {
 		if s.Validate() != nil {
 			return
 		}
-		keys := []string{s.Lock(a), s.Counter(a), s.Released(a, nonce), s.Queue(a), s.Alive(a)}
+		k, other := s.Keys(a, nonce), s.Keys(b, nonce)
+		keys := []string{k.Lock, k.Counter, k.Released, k.Queue, k.Alive}
 		for i, key := range keys {
 			require.Equal(t, slot(keys[0]), slot(key), "a script with %q and %q is not for one node", keys[0], key)
 			require.True(t, strings.HasPrefix(key, prefix+":"))
@@ -28,7 +29,7 @@ func FuzzKeys(f *testing.F) {
 		if a == b {
 			return
 		}
-		for i, key := range []string{s.Lock(b), s.Queue(b), s.Alive(b)} {
+		for i, key := range []string{other.Lock, other.Queue, other.Alive} {
 			require.NotContains(t, keys, key, "key %d of another resource", i)
 		}
 	})

@@ -53,43 +53,59 @@ func (s Scheme) Validate() error {
 	return nil
 }
 
-// Lock returns the key of the lock of resource.
-func (s Scheme) Lock(resource string) string { return s.key("lock", resource, resource) }
+// Keys are the keys of one resource, and of one of those who have it or want it.
+type Keys struct {
+	Lock     string
+	Counter  string // shared with the other resources of the shard
+	Released string // says for a short time that the acquisition of that nonce, or the member of that name, has released
+	Queue    string // the list of those who wait in order
+	Alive    string // the hash that has until when each of them is presumed alive
+}
 
-// Counter returns the key of the counter of resource, which it shares with the
-// other resources of its shard.
-func (s Scheme) Counter(resource string) string { return s.counter(s.shard(resource)) }
+// Keys returns the keys of resource and member. They are parts of one string: every
+// call to Redis needs several, and one allocation is enough for them.
+func (s Scheme) Keys(resource, member string) Keys {
+	var digits [5]byte // of MaxShards-1
+	shard := strconv.AppendUint(digits[:0], uint64(s.shard(resource)), 10)
+	var all strings.Builder
+	all.Grow(5*(len(s.Prefix)+len(":released:{}:")+len(shard)) + 3*len(resource) + len(member))
+	key := func(kind, end, name string) string {
+		begin := all.Len()
+		all.WriteString(s.Prefix)
+		all.WriteString(kind)
+		all.Write(shard)
+		all.WriteString(end)
+		all.WriteString(name)
+		return all.String()[begin:]
+	}
+	return Keys{
+		Lock:     key(":lock:{", "}:", resource),
+		Counter:  key(":fence:{", "}", ""),
+		Released: key(":released:{", "}:", member),
+		Queue:    key(":queue:{", "}:", resource),
+		Alive:    key(":alive:{", "}:", resource),
+	}
+}
+
+// Lock returns the key of the lock of resource.
+func (s Scheme) Lock(resource string) string { return s.Keys(resource, "").Lock }
+
+// Counter returns the key of the counter of resource.
+func (s Scheme) Counter(resource string) string { return s.Keys(resource, "").Counter }
 
 // Counters returns the keys of the counters of all shards.
 func (s Scheme) Counters() []string {
 	keys := make([]string, s.Shards)
 	for i := range keys {
-		keys[i] = s.counter(strconv.Itoa(i))
+		keys[i] = s.Prefix + ":fence:{" + strconv.Itoa(i) + "}"
 	}
 	return keys
 }
-
-func (s Scheme) counter(shard string) string { return s.Prefix + ":fence:{" + shard + "}" }
 
 // Resource returns the resource of which key is the lock.
 func (s Scheme) Resource(key string) (resource string, ok bool) {
 	_, resource, ok = strings.Cut(key, "}:")
 	return resource, ok && s.Lock(resource) == key
-}
-
-// Released returns the key that says for a short time that the acquisition of
-// nonce, or the member of that name, has released resource.
-func (s Scheme) Released(resource, nonce string) string { return s.key("released", resource, nonce) }
-
-// Queue returns the key of the list of those who wait for resource in order.
-func (s Scheme) Queue(resource string) string { return s.key("queue", resource, resource) }
-
-// Alive returns the key of the hash that has until when each of them is presumed
-// alive.
-func (s Scheme) Alive(resource string) string { return s.key("alive", resource, resource) }
-
-func (s Scheme) key(kind, resource, name string) string {
-	return s.Prefix + ":" + kind + ":{" + s.shard(resource) + "}:" + name
 }
 
 // HashTag returns the part of a key that decides its slot, "" if that is the whole
@@ -105,10 +121,10 @@ func HashTag(key string) string {
 
 // shard is the 32-bit FNV-1a hash of the resource modulo the number of shards;
 // clients in other languages compute the same.
-func (s Scheme) shard(resource string) string {
+func (s Scheme) shard(resource string) uint32 {
 	h := uint32(2166136261)
 	for i := range len(resource) {
 		h = (h ^ uint32(resource[i])) * 16777619
 	}
-	return strconv.Itoa(int(h % uint32(s.Shards)))
+	return h % uint32(s.Shards)
 }

@@ -19,7 +19,7 @@ func TestKeysOfOneResourceShareAHashTag(t *testing.T) {
 		s := rediskeys.Default()
 		require.Equal(t, fmt.Sprintf("fencing:lock:{%d}:%s", shard, resource), s.Lock(resource))
 		require.Equal(t, fmt.Sprintf("fencing:fence:{%d}", shard), s.Counter(resource))
-		require.Equal(t, fmt.Sprintf("fencing:released:{%d}:n", shard), s.Released(resource, "n"))
+		require.Equal(t, fmt.Sprintf("fencing:released:{%d}:n", shard), s.Keys(resource, "n").Released)
 	}
 }
 

@@ -31,8 +31,8 @@ type waitingCall struct {
 }
 
 // do is a [call]. When ctx ends first, the command may still be done.
-func (b *batcher) do(ctx context.Context, args []any) (any, error) {
-	cmd := command(ctx, args)
+func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
+	cmd := e.command(ctx)
 	b.mu.Lock()
 	if b.calls < fewCalls && !b.flushing {
 		b.calls++

@@ -86,12 +86,12 @@ func (c config) checkNames(rdb redis.UniversalClient) error {
 		return errors.New("redislock: WithKeys: the function is nil")
 	}
 	k := c.keys("example", "")
-	if k.lock == "" || k.lock == k.counter {
-		return fmt.Errorf("redislock: WithKeys: the lock key %q and the counter key %q must be two keys", k.lock, k.counter)
+	if k.Lock == "" || k.Lock == k.Counter {
+		return fmt.Errorf("redislock: WithKeys: the lock key %q and the counter key %q must be two keys", k.Lock, k.Counter)
 	}
-	tag := rediskeys.HashTag(k.lock)
-	if _, cluster := rdb.(*redis.ClusterClient); cluster && (tag == "" || tag != rediskeys.HashTag(k.counter)) {
-		return fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.lock, k.counter)
+	tag := rediskeys.HashTag(k.Lock)
+	if _, cluster := rdb.(*redis.ClusterClient); cluster && (tag == "" || tag != rediskeys.HashTag(k.Counter)) {
+		return fmt.Errorf("redislock: WithKeys: the keys %q and %q would be in different slots of the cluster; give both one hash tag in braces", k.Lock, k.Counter)
 	}
 	return nil
 }
@@ -111,27 +111,16 @@ func isNil(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// keys are the names of what Redis keeps for one member of one lock.
-type keys struct {
-	lock    string
-	counter string
-	mark    string // that the member has released, for a short time
-	queue   string // of a fair lock
-	alive   string // until when those in the queue are presumed alive
-}
-
-func (c config) keys(resource, member string) keys {
+// keys returns the names of what Redis keeps for one member of one lock.
+func (c config) keys(resource, member string) rediskeys.Keys {
 	if c.mode == own {
-		return keys{
-			lock: c.scheme.Lock(resource), counter: c.scheme.Counter(resource), mark: c.scheme.Released(resource, member),
-			queue: c.scheme.Queue(resource), alive: c.scheme.Alive(resource),
-		}
+		return c.scheme.Keys(resource, member)
 	}
 	lock, counter := c.names(resource)
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.
-	return keys{
-		lock: lock, counter: counter, mark: counter + ":released:" + member,
-		queue: counter + ":queue:" + resource, alive: counter + ":alive:" + resource,
+	return rediskeys.Keys{
+		Lock: lock, Counter: counter, Released: counter + ":released:" + member,
+		Queue: counter + ":queue:" + resource, Alive: counter + ":alive:" + resource,
 	}
 }

@@ -24,12 +24,18 @@ var (
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
 // queue: either all processes use a resource with lock.WithFair, or none.
 func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
-	return b.acquire(ctx, r, turnScript, milliseconds(patience))
+	if err := validate("acquire", r); err != nil {
+		return 0, err
+	}
+	e := b.evaluation(r, r.Nonce)
+	reply, err := e.run(ctx, b.sendAcquire(), turnScript, 5, &e.Lock, &e.Counter, &e.Released, &e.Queue, &e.Alive,
+		&e.request.Nonce, &e.request.Holder, &e.ttl, (*int64)(&e.request.After), b.maxJump, b.mode, milliseconds(patience))
+	return b.granted(ctx, e, reply, err)
 }
 
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
-	keys := b.config.keys(r.Resource, r.Nonce)
-	reply, err := withdrawScript.run(ctx, b.calls.do, []string{keys.lock, keys.queue, keys.alive}, []any{r.Nonce, b.publish})
-	return b.outcome("withdraw", r.Resource, keys, reply, err)
+	e := b.evaluation(r, r.Nonce)
+	reply, err := e.run(ctx, b.calls.do, withdrawScript, 3, &e.Lock, &e.Queue, &e.Alive, &e.request.Nonce, b.publish)
+	return b.outcome("withdraw", r.Resource, e.Keys, reply, err)
 }

@@ -107,26 +107,25 @@ func (b *Backend) Bounded() bool {
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	return b.acquire(ctx, r, acquireScript)
-}
-
-// acquire runs one of the two scripts that acquire; patience only goes to the one
-// that queues.
-func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patience ...any) (guard.Token, error) {
 	if err := validate("acquire", r); err != nil {
 		return 0, err
 	}
-	keys := b.config.keys(r.Resource, r.Nonce)
-	names := []string{keys.lock, keys.counter, keys.mark}
-	if len(patience) > 0 {
-		names = append(names, keys.queue, keys.alive)
-	}
-	args := append([]any{r.Nonce, r.Holder, milliseconds(r.TTL), int64(r.After), b.maxJump, b.mode}, patience...)
-	send := b.calls.do
+	e := b.evaluation(r, r.Nonce)
+	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, &e.Lock, &e.Counter, &e.Released,
+		&e.request.Nonce, &e.request.Holder, &e.ttl, (*int64)(&e.request.After), b.maxJump, b.mode)
+	return b.granted(ctx, e, reply, err)
+}
+
+func (b *Backend) sendAcquire() call {
 	if b.config.replicas > 0 {
-		send = b.confirmed
+		return b.confirmed
 	}
-	reply, err := s.run(ctx, send, names, args)
+	return b.calls.do
+}
+
+// granted turns the reply of one of the two scripts that acquire into a token.
+func (b *Backend) granted(ctx context.Context, e *evaluation, reply any, err error) (guard.Token, error) {
+	r, keys := e.request, e.Keys
 	if errors.Is(err, ErrReplicas) {
 		b.giveBack(ctx, r)
 	}
@@ -139,7 +138,7 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patien
 	case string:
 		var token guard.Token
 		if err := token.UnmarshalText([]byte(reply)); err != nil {
-			return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.counter, err)
+			return 0, fmt.Errorf("redislock: acquire %q: the counter %s is no counter: %w", r.Resource, keys.Counter, err)
 		}
 		return token, nil
 	case []any:
@@ -149,13 +148,13 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, s *script, patien
 }
 
 // refused turns the reply of a script that did not grant into an error.
-func (b *Backend) refused(r lock.Request, keys keys, reply []any) error {
+func (b *Backend) refused(r lock.Request, keys rediskeys.Keys, reply []any) error {
 	if len(reply) < 2 {
 		return fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
 	text, _ := reply[1].(string)
 	if reply[0] == int64(-1) {
-		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.counter, text, sequencer.ErrJump)
+		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.Counter, text, sequencer.ErrJump)
 	}
 	held := &lock.HeldError{Resource: r.Resource, Holder: text, Silent: len(reply) > 3}
 	if len(reply) > 2 {
@@ -173,9 +172,9 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 	if err := validate("renew", r); err != nil {
 		return err
 	}
-	keys := b.config.keys(r.Resource, member)
-	reply, err := renewScript.run(ctx, b.calls.do, []string{keys.lock}, []any{r.Nonce, milliseconds(r.TTL), member})
-	return b.outcome("renew", r.Resource, keys, reply, err)
+	e := b.evaluation(r, member)
+	reply, err := e.run(ctx, b.calls.do, renewScript, 1, &e.Lock, &e.request.Nonce, &e.ttl, &e.member)
+	return b.outcome("renew", r.Resource, e.Keys, reply, err)
 }
 
 // Release implements [lock.Backend].
@@ -183,10 +182,10 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
-	keys := b.config.keys(r.Resource, member)
-	reply, err := releaseScript.run(ctx, b.calls.do,
-		[]string{keys.lock, keys.mark, keys.queue, keys.alive}, []any{r.Nonce, member, markLife, b.publish})
-	return b.outcome("release", r.Resource, keys, reply, err)
+	e := b.evaluation(r, member)
+	reply, err := e.run(ctx, b.calls.do, releaseScript, 4, &e.Lock, &e.Released, &e.Queue, &e.Alive,
+		&e.request.Nonce, &e.member, markLife, b.publish)
+	return b.outcome("release", r.Resource, e.Keys, reply, err)
 }
 
 // Inspect implements [lock.Inspector].
@@ -195,7 +194,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	var fields *redis.MapStringStringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields, left = p.HGetAll(ctx, keys.lock), p.PTTL(ctx, keys.lock)
+		fields, left = p.HGetAll(ctx, keys.Lock), p.PTTL(ctx, keys.Lock)
 		return nil
 	})
 	h := lock.Holding{Resource: resource}
@@ -220,10 +219,10 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 }
 
 // outcome turns the reply of a script that returns 1 or 0 into nil or ErrLost.
-func (b *Backend) outcome(what, resource string, keys keys, reply any, err error) error {
+func (b *Backend) outcome(what, resource string, keys rediskeys.Keys, reply any, err error) error {
 	switch {
 	case says(err, "WRONGTYPE"):
-		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.lock, lock.ErrLost)
+		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.Lock, lock.ErrLost)
 	case err != nil:
 		return b.failed(what, resource, keys, err)
 	case reply != int64(1):
@@ -234,20 +233,20 @@ func (b *Backend) outcome(what, resource string, keys keys, reply any, err error
 
 // failed adds to an error of the server what its reader can do about it. A node that
 // did not answer may no longer be the one to ask.
-func (b *Backend) failed(what, resource string, keys keys, err error) error {
+func (b *Backend) failed(what, resource string, keys rediskeys.Keys, err error) error {
 	rediscluster.Heed(b.rdb, err)
 	hint := ""
 	switch {
 	case says(err, "WRONGTYPE"):
-		hint = fmt.Sprintf("%s or %s has something that is no lock; nothing was changed, choose another prefix: ", keys.lock, keys.counter)
+		hint = fmt.Sprintf("%s or %s has something that is no lock; nothing was changed, choose another prefix: ", keys.Lock, keys.Counter)
 	case says(err, "READONLY"):
 		hint = "the server is a read-only replica; connect to the master, or through Sentinel: "
 	case says(err, "CROSSSLOT"):
-		hint = fmt.Sprintf("%s and %s need one hash tag: ", keys.lock, keys.counter)
+		hint = fmt.Sprintf("%s and %s need one hash tag: ", keys.Lock, keys.Counter)
 	case says(err, "would overflow"):
-		hint, err = fmt.Sprintf("counter %s: ", keys.counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
+		hint, err = fmt.Sprintf("counter %s: ", keys.Counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
 	case says(err, "not an integer"):
-		hint = fmt.Sprintf("counter %s: ", keys.counter)
+		hint = fmt.Sprintf("counter %s: ", keys.Counter)
 	}
 	return fmt.Errorf("redislock: %s %q: %s%w", what, resource, hint, err)
 }

@@ -143,7 +143,7 @@ func TestTheCounterNeverExpiresAndTheLockAlwaysDoes(t *testing.T) {
 	require.Equal(t, time.Duration(-1), rdb.TTL(t.Context(), scheme.Counter(r.Resource)).Val())
 	require.Greater(t, rdb.PTTL(t.Context(), scheme.Lock(r.Resource)).Val(), 50*time.Second)
 	require.NoError(t, b.Release(t.Context(), r))
-	left := rdb.PTTL(t.Context(), scheme.Released(r.Resource, r.Nonce)).Val()
+	left := rdb.PTTL(t.Context(), scheme.Keys(r.Resource, r.Nonce).Released).Val()
 	require.Greater(t, left, time.Duration(0), "the mark of a release goes by itself")
 	require.LessOrEqual(t, left, 10*time.Second)
 }

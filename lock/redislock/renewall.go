@@ -65,7 +65,7 @@ func (b *Backend) byNode(ctx context.Context, requests []lock.Request) []*group 
 	nodes := make(map[string]*group)
 	for i, r := range requests {
 		node := "" // unknown: the client finds out
-		if master, err := cluster.MasterForKey(ctx, b.config.keys(r.Resource, "").lock); err == nil {
+		if master, err := cluster.MasterForKey(ctx, b.config.keys(r.Resource, "").Lock); err == nil {
 			node = master.Options().Addr
 		}
 		g := nodes[node]
@@ -95,7 +95,7 @@ func (b *Backend) pipeline(ctx context.Context, requests []lock.Request, eval fu
 	cmds := make([]*redis.Cmd, len(requests))
 	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, r := range requests {
-			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").lock}, r.Nonce, milliseconds(r.TTL), "")
+			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").Lock}, r.Nonce, milliseconds(r.TTL), "")
 		}
 		return nil
 	})

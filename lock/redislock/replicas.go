@@ -29,14 +29,13 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // confirmed is a [call] that goes together with WAIT, which counts for the connection
 // that wrote.
-func (b *Backend) confirmed(ctx context.Context, args []any) (any, error) {
-	key, _ := args[3].(string)
+func (b *Backend) confirmed(ctx context.Context, e *evaluation) (any, error) {
 	for moved := 0; ; moved++ {
-		node, err := b.master(ctx, key)
+		node, err := b.master(ctx, e.Lock)
 		if err != nil {
 			return nil, err
 		}
-		cmd := command(ctx, args)
+		cmd := e.command(ctx)
 		wait := redis.NewIntCmd(ctx, "wait", b.config.replicas, b.config.replicasWait.Milliseconds())
 		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			_ = p.Process(ctx, cmd)

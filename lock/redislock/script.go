@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/internal/rediskeys"
+	"github.com/go-fencing/fencing/lock"
 )
 
 // A script is redis.Script with fewer allocations.
@@ -18,31 +21,46 @@ func newScript(source string) *script {
 	return &script{s, source, s.Hash()}
 }
 
-// A call sends a command, given as its arguments.
-type call func(ctx context.Context, args []any) (any, error)
+// firstKey is the place of a script's first key among the arguments of a command.
+const firstKey = 3
 
-// run evaluates the script, also on a server that does not know it yet.
-func (s *script) run(ctx context.Context, send call, keys []string, args []any) (any, error) {
+// An evaluation is one run of a script, with what its arguments point to: in one
+// allocation, where a value of each would take one.
+type evaluation struct {
+	rediskeys.Keys
+	request lock.Request
+	member  string
+	ttl     int64 // in milliseconds
+	room    [firstKey + 5 + 7]any
+	args    []any // of the command, in the room
+	cmd     redis.Cmd
+}
+
+func (b *Backend) evaluation(r lock.Request, member string) *evaluation {
+	return &evaluation{Keys: b.config.keys(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
+}
+
+// A call sends the command of an evaluation.
+type call func(ctx context.Context, e *evaluation) (any, error)
+
+// run evaluates the script, also on a server that does not know it yet. The first
+// of args are its keys, and pointers to them.
+func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, args ...any) (any, error) {
 	if ctx.Err() != nil { // a client for Cluster would not look
 		return nil, context.Cause(ctx)
 	}
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "evalsha", s.hash, len(keys), keys[0])
-	for i := 1; i < len(keys); i++ {
-		all = append(all, &keys[i])
-	}
-	all = append(all, args...)
-	reply, err := send(ctx, all)
+	e.args = append(append(e.room[:0], "evalsha", s.hash, keys), args...)
+	reply, err := send(ctx, e)
 	if says(err, "NOSCRIPT") {
-		all[0], all[1] = "eval", s.source
-		reply, err = send(ctx, all)
+		e.args[0], e.args[1] = "eval", s.source
+		reply, err = send(ctx, e)
 	}
 	return reply, err
 }
 
-// command returns the command of a script's arguments.
-func command(ctx context.Context, args []any) *redis.Cmd {
-	cmd := redis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
+// command returns the command, which has not been sent yet.
+func (e *evaluation) command(ctx context.Context) *redis.Cmd {
+	e.cmd = *redis.NewCmd(ctx, e.args...)
+	e.cmd.SetFirstKeyPos(firstKey)
+	return &e.cmd
 }

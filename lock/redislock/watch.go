@@ -60,7 +60,7 @@ func (w watcher) notify() {
 // Watch implements [lock.Waiter], by pub/sub. Releases are not heard while the
 // connection is down; it comes back by itself, and wakes everybody then.
 func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
-	name := b.config.keys(r.Resource, "").lock
+	name := b.config.keys(r.Resource, "").Lock
 	tag := ""
 	if _, single := b.rdb.(*redis.Client); !single {
 		tag = rediskeys.HashTag(name)

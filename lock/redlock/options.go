@@ -128,11 +128,8 @@ type keys struct {
 }
 
 func (c config) keys(r lock.Request) keys {
-	fence := c.scheme.Counter(r.Resource)
-	return keys{
-		lock: c.scheme.Lock(r.Resource), fence: fence, waiting: fence + ":waiting",
-		mark: c.scheme.Released(r.Resource, r.Nonce),
-	}
+	k := c.scheme.Keys(r.Resource, r.Nonce)
+	return keys{lock: k.Lock, fence: k.Counter, waiting: k.Counter + ":waiting", mark: k.Released}
 }
 
 // limit is how long a call for r waits for nodes.

@@ -83,7 +83,7 @@ func (s *redisStage) rehearse(ctx context.Context, address *target.Redis) error 
 // know notes an acquisition, whose release leaves a mark. That of one which nobody
 // told the director of goes by itself, within seconds.
 func (s *redisStage) know(nonce string) {
-	s.keys = append(s.keys, s.scheme.Released(resource, nonce))
+	s.keys = append(s.keys, s.scheme.Keys(resource, nonce).Released)
 }
 
 // forget is what a FLUSHALL, a failover or an old snapshot does: lock and counter
