@@ -19,7 +19,7 @@ import (
 type ZooKeeperOptions struct {
 	// Settings are lines of zoo.cfg. They take precedence over the defaults here: a
 	// tick of 200ms, sessions from 400ms to 5m, 5s until a follower gives up a leader
-	// that is silent.
+	// that is silent. Containers that are empty are removed twice a second.
 	Settings map[string]string
 }
 
@@ -105,6 +105,7 @@ func (e *ZooKeeperEnsemble) start(ctx context.Context, java, classes string, mem
 			"-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 			"-Dzookeeper.admin.enableServer=false", "-Dzookeeper.jmx.log4j.disable=true",
 			"-Dzookeeper.4lw.commands.whitelist=srvr", "-Dzookeeper.forceSync=no",
+			"-Dznode.container.checkIntervalMs=500",
 			"-cp", classes, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config,
 		}
 		if err := s.process.start(); err != nil {

@@ -236,7 +236,9 @@ func (b *Backend) validate(r lock.Request, lives bool) error {
 		return fmt.Errorf("the nonce is empty: %w", guard.ErrInvalid)
 	case lives && r.TTL <= 0:
 		return fmt.Errorf("TTL %v is not above 0: %w", r.TTL, guard.ErrInvalid)
-	case lives && span(r.TTL) > b.config.timeout:
+	case lives && r.TTL > lock.MaxTTL:
+		return fmt.Errorf("TTL %v is above %v: %w", r.TTL, lock.MaxTTL, guard.ErrInvalid)
+	case lives && r.TTL > longest(b.config.timeout):
 		return fmt.Errorf("a TTL of %v needs a session timeout of %v, and this back end asks for %v; give New a longer one by WithSessionTimeout, or take a TTL of %v at most: %w",
 			r.TTL, span(r.TTL), b.config.timeout, longest(b.config.timeout), guard.ErrInvalid)
 	case r.After < 0:
@@ -250,14 +252,13 @@ func (b *Backend) validate(r lock.Request, lives bool) error {
 // the server may fail before it has reported this one.
 func span(ttl time.Duration) time.Duration { return ttl + ttl/3 }
 
-func longest(timeout time.Duration) time.Duration {
-	return (timeout * 3 / 4).Truncate(time.Millisecond)
-}
+// longest is the TTL that a session timeout covers.
+func longest(timeout time.Duration) time.Duration { return timeout * 3 / 4 }
 
 // covers checks the timeout that ZooKeeper granted.
 func (b *Backend) covers(ttl time.Duration) error {
 	granted, _ := b.session.state()
-	if granted > 0 && span(ttl).Truncate(time.Millisecond) > granted {
+	if granted > 0 && ttl > longest(granted) {
 		return fmt.Errorf("a TTL of %v needs a session timeout of %v, and ZooKeeper grants %v; raise its maxSessionTimeout, or take a TTL of %v at most: %w",
 			ttl, span(ttl), granted, longest(granted), guard.ErrInvalid)
 	}
