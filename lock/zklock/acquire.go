@@ -43,7 +43,7 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, patience time.Dur
 			continue
 		case !interrupted(err) || !b.session.pause(ctx, tryPause):
 			b.drop(h)
-			return 0, err
+			return 0, b.session.over(ctx, err)
 		}
 	}
 	return 0, &lock.HeldError{Resource: r.Resource} // by others in turn, each time that it was looked at

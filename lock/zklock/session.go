@@ -112,7 +112,7 @@ func try[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (T
 	for {
 		value, err := call(ctx, s, f)
 		if !interrupted(err) || !s.pause(ctx, tryPause) {
-			return value, err
+			return value, s.over(ctx, err)
 		}
 	}
 }
@@ -155,6 +155,19 @@ func call[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (
 	}
 }
 
+// over adds to the error of an interrupted call why it is not repeated.
+func (s *session) over(ctx context.Context, err error) error {
+	switch {
+	case !interrupted(err):
+		return err
+	case s.life.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", ended(ctx), err)
+	}
+	return err
+}
+
 // ended says that ctx has ended, and why.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
@@ -163,11 +176,12 @@ func ended(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// leave ends the connection to a server that has said nothing since then.
+// leave ends the connection to a server that has said nothing since then. One that has
+// not granted the session yet has a time limit of its own.
 func (s *session) leave(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wire != nil && time.Duration(s.wire.heard.Load()) < since.Sub(s.begun) {
+	if s.wire != nil && s.wire.greeted.Load() && time.Duration(s.wire.heard.Load()) < since.Sub(s.begun) {
 		_ = s.wire.Close()
 	}
 }

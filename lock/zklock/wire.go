@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // A wire is one connection to a server. The client package neither tells the session
@@ -15,11 +17,10 @@ type wire struct {
 	net.Conn
 	session *session
 	limit   time.Time    // for the session to be granted
+	greeted atomic.Bool  // it is
 	heard   atomic.Int64 // when the server last said something, as time since the session began
 
-	// Owned by who reads.
-	greeting []byte // nil once it is read
-	greeted  bool
+	greeting []byte // what was read until it is granted; owned by who reads
 }
 
 // dial is the [zk.Dialer] of the client.
@@ -42,7 +43,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if n > 0 {
 		w.heard.Store(int64(time.Since(w.session.begun)))
 	}
-	if !w.greeted {
+	if !w.greeted.Load() {
 		w.listen(p[:n])
 		if err != nil {
 			w.session.note(fmt.Errorf("%s granted no session: %w", w.RemoteAddr(), err))
@@ -51,9 +52,19 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements [net.Conn]. The client hands its error to the caller, who must see
+// that the request may have arrived.
+func (w *wire) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", zk.ErrConnectionClosed, err)
+	}
+	return n, err
+}
+
 // SetReadDeadline implements [net.Conn].
 func (w *wire) SetReadDeadline(t time.Time) error {
-	if !w.greeted {
+	if !w.greeted.Load() {
 		t = w.limit
 	}
 	return w.Conn.SetReadDeadline(t)
@@ -69,7 +80,8 @@ func (w *wire) listen(p []byte) {
 	if len(w.greeting) >= 20 && binary.BigEndian.Uint64(w.greeting[12:]) != 0 { // 0: the old session has expired
 		w.session.granted(time.Duration(binary.BigEndian.Uint32(w.greeting[8:])) * time.Millisecond)
 	}
-	w.greeting, w.greeted = nil, true
+	w.greeting = nil
+	w.greeted.Store(true)
 }
 
 // hosts are the servers in turn. Other than the client's own they are looked up at each
