@@ -244,6 +244,50 @@ func TestACreationThatComesLateIsNotCarriedOut(t *testing.T) {
 	acquire(t, b, rival(r))
 }
 
+// A hook does something just before the first request that contains pattern is sent.
+type hook struct {
+	pattern string
+	do      func()
+	once    sync.Once
+}
+
+func (h *hook) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	return hooked{conn, h}, err
+}
+
+type hooked struct {
+	net.Conn
+	hook *hook
+}
+
+func (c hooked) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(c.hook.pattern)) {
+		c.hook.once.Do(c.hook.do)
+	}
+	return c.Conn.Write(p)
+}
+
+// What is not the holder's any more must not be granted, nor make tokens greater.
+func TestTheLockEndsWhileItsTokenIsRaised(t *testing.T) {
+	t.Parallel()
+	servers := servertest.ZooKeeper(t)
+	c, r := client(t, servers), request()
+	h := &hook{pattern: "offset-"}
+	b := open(t, servers, zklock.WithDialer(h.dial))
+	var gone string
+	h.do = func() {
+		gone = nodes(t, c, b, r.Resource)[0]
+		require.NoError(t, c.Delete(b.Dir(r.Resource)+"/"+gone, -1))
+	}
+	r.After = 1 << 50
+	require.Greater(t, acquire(t, b, r), r.After)
+	names := nodes(t, c, b, r.Resource)
+	require.Len(t, names, 2)
+	require.NotContains(t, names, gone)
+	require.NoError(t, b.Renew(t.Context(), r))
+}
+
 // Not parallel: it looks at the goroutines of the process.
 func TestNothingIsLeftBehind(t *testing.T) {
 	servers := servertest.ZooKeeper(t)
