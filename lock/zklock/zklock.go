@@ -270,7 +270,10 @@ func (b *Backend) failed(what, resource string, err error) error {
 	if err == nil || errors.Is(err, lock.ErrHeld) {
 		return err
 	}
-	_, connection := b.session.state()
+	granted, connection := b.session.state()
+	if granted == 0 && connection == nil {
+		connection = errors.New("no server has granted a session yet")
+	}
 	switch {
 	case errors.Is(err, zk.ErrNoAuth):
 		err = fmt.Errorf("give this client the rights to read, write, create and delete below %s, or give New what proves who it is by WithAuth: %w", b.config.prefix, err)
@@ -279,7 +282,7 @@ func (b *Backend) failed(what, resource string, err error) error {
 	case errors.Is(err, zk.ErrInvalidACL):
 		err = fmt.Errorf("ZooKeeper does not accept the ACL of WithACL; one for \"auth\" needs WithAuth: %w", err)
 	case connection != nil && (interrupted(err) || errors.Is(err, context.DeadlineExceeded)):
-		err = fmt.Errorf("%w; the last connection failed: %w", err, connection)
+		err = fmt.Errorf("%w; the connection: %w", err, connection)
 	}
 	return fmt.Errorf("zklock: %s %q: %w", what, resource, err)
 }

@@ -229,7 +229,7 @@ var mutants = []mutant{
 	},
 	{
 		"zklock: a TTL ends a lock whose session lives", "lock/zklock/hold.go",
-		"if over && b.end(h) {", "if false && b.end(h) {", "lock/zklock", "TestBackend",
+		"if over && b.end(h) {", "if over && false && b.end(h) {", "lock/zklock", "TestBackend",
 	},
 	{
 		"zklock: a node is found again by its nonce", "lock/zklock/acquire.go",
@@ -265,7 +265,7 @@ var mutants = []mutant{
 	},
 	{
 		"zklock: only the one whose node exists lets the offset grow", "lock/zklock/token.go",
-		"&zk.CheckVersionRequest{Path: h.dir + \"/\" + name, Version: -1}, // it exists", "", "lock/zklock", "WhileItsTokenIsRaised",
+		"&zk.CheckVersionRequest{Path: h.dir + \"/\" + name, Version: -1}, // it exists", "&zk.CheckVersionRequest{Path: path.Dir(h.dir + \"/\" + name), Version: -1},", "lock/zklock", "WhileItsTokenIsRaised",
 	},
 	{
 		"redis: a node of a Cluster that does not answer may have a successor", "internal/rediscluster/rediscluster.go",
