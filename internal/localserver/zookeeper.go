@@ -59,15 +59,12 @@ func StartZooKeeper(ctx context.Context, members int, o ZooKeeperOptions) (*ZooK
 
 // findZooKeeper returns the class path.
 func findZooKeeper() (string, error) {
-	for _, dir := range []string{"/usr/share/java", "/opt/homebrew/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec/lib"} {
-		jars, err := filepath.Glob(filepath.Join(dir, "zookeeper*.jar"))
-		switch {
-		case err != nil:
-			return "", err
-		case len(jars) == 0:
-		case dir == "/usr/share/java": // everybody's; the manifest names what ZooKeeper needs of it
-			return filepath.Join(dir, "zookeeper.jar") + ":" + filepath.Join(dir, "slf4j-simple.jar"), nil
-		default:
+	const debian = "/usr/share/java" // everybody's; the manifest names what ZooKeeper needs of it
+	if _, err := os.Stat(filepath.Join(debian, "zookeeper.jar")); err == nil {
+		return filepath.Join(debian, "zookeeper.jar") + ":" + filepath.Join(debian, "slf4j-simple.jar"), nil
+	}
+	for _, dir := range []string{"/opt/homebrew/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec/lib"} {
+		if _, err := os.Stat(dir); err == nil {
 			return filepath.Join(dir, "*"), nil
 		}
 	}

@@ -48,5 +48,7 @@
 //
 // It has no Join: a node belongs to one session. It connects by itself, because the client
 // package tells neither the timeout of a session that it is given, nor bounds how long it
-// waits for a server that hangs.
+// waits for a server that hangs. After an ensemble was built anew or restored from a
+// snapshot, restart the processes: a client refuses servers that know less than it has
+// seen.
 package zklock

@@ -75,12 +75,15 @@ func (b *Backend) found(h *hold, mine []node) {
 // drop forgets a hold for which nothing was done. What may exist ends in its time, or
 // when it is released.
 func (b *Backend) drop(h *hold) {
-	b.mu.Lock()
-	nothing := h.name == "" && !h.unsure && h.creating == 0
-	b.mu.Unlock()
-	if nothing {
+	if b.nothing(h) {
 		b.forget(h)
 	}
+}
+
+func (b *Backend) nothing(h *hold) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return h.name == "" && !h.unsure && h.creating == 0
 }
 
 // known returns the hold of a mark, nil if there is none.

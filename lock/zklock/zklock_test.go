@@ -119,6 +119,23 @@ func TestS9_TheOffsetOfARepairIsKept(t *testing.T) {
 	require.Len(t, nodes(t, client(t, servertest.ZooKeeper(t)), b, r.Resource), 2, "the lock and one offset")
 }
 
+// The store remembers what an ensemble that was built anew does not.
+func TestS13_AnEnsembleThatForgotIsRepairedFromTheStore(t *testing.T) {
+	t.Parallel()
+	store, name := guard.NewMemory(), request().Resource
+	before := guard.Fence{Resource: name, Token: 1 << 50, Nonce: "before"}
+	require.NoError(t, store.Raise(t.Context(), before))
+	l := locker(t, open(t, servertest.ZooKeeper(t)), lock.WithGuards(store))
+	last := before.Token
+	for range 3 {
+		s, err := l.Acquire(t.Context(), name)
+		require.NoError(t, err)
+		require.Greater(t, s.Fence().Token, last)
+		last = s.Fence().Token
+		require.NoError(t, s.Release(t.Context()))
+	}
+}
+
 func TestS18_APoisonedFenceIsNamedAsSuch(t *testing.T) {
 	t.Parallel()
 	b, r := open(t, servertest.ZooKeeper(t)), request()
