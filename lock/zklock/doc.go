@@ -47,8 +47,8 @@
 // # What it does not do
 //
 // It has no Join: a node belongs to one session. It connects by itself, because the client
-// package tells neither the timeout of a session that it is given, nor bounds how long it
-// waits for a server that hangs. After an ensemble was built anew or restored from a
+// package neither tells the timeout of a session, nor bounds how long it waits for a server
+// that hangs. Once somebody waits it has a second connection, for the watches. After an ensemble was built anew or restored from a
 // snapshot, restart the processes: a client refuses servers that know less than it has
 // seen.
 package zklock

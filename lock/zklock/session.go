@@ -28,6 +28,7 @@ var (
 // from server to server, and begins another one when it has expired.
 type session struct {
 	config *config
+	once   bool // it ends with its first connection
 	conn   *zk.Conn
 	begun  time.Time
 	life   context.Context // ends when it is closed
@@ -40,12 +41,14 @@ type session struct {
 	failure error         // of the last connection, nil once there is a session
 }
 
-func newSession(servers []string, c *config) (*session, error) {
-	s := &session{config: c, begun: time.Now(), login: make(chan []credential, 1)}
+func newSession(servers []string, c *config, once bool) (*session, error) {
+	s := &session{config: c, once: once, begun: time.Now(), login: make(chan []credential, 1)}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.login <- c.auth
-	var err error
-	s.conn, _, err = zk.Connect(servers, c.timeout, zk.WithDialer(s.dial), zk.WithHostProvider(new(hosts)), zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	conn, _, err := zk.Connect(servers, c.timeout, zk.WithDialer(s.dial), zk.WithHostProvider(new(hosts)), zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	s.mu.Lock() // it dials already
+	defer s.mu.Unlock()
+	s.conn = conn
 	return s, err
 }
 

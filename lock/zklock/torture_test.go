@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/faultlink"
+	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/zklock"
 )
@@ -22,7 +24,7 @@ import (
 func TestNoTwoHoldersWhileMembersAndLinksFail(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
-	e := ensemble(t)
+	e := servertest.NewZooKeeper(t, 3, localserver.ZooKeeperOptions{Settings: map[string]string{"syncLimit": "10"}}) // 2s until a leader that hangs has a successor
 	var (
 		mu      sync.Mutex
 		current *lock.Lease // the last one granted, nil once it is released
@@ -87,29 +89,22 @@ func TestNoTwoHoldersWhileMembersAndLinksFail(t *testing.T) {
 			})
 		}
 	}
-	begun := time.Now()
 	grown := func(what string) { // the lock changes hands
 		before := grants.Load()
 		require.Eventually(t, func() bool { return grants.Load() > before+2 }, within, 10*time.Millisecond, what)
-		t.Logf("%v %s", time.Since(begun), what)
 	}
-	for range 2 {
-		grown("at the beginning")
-		for i, m := range e.Members {
-			sever.Store(true)
-			grown("a holder is cut off")
-			leads, err := m.Leads(t.Context())
-			require.NoError(t, err)
-			t.Log(i, leads)
-			require.NoError(t, m.Pause())
-			grown("a member hangs")
-			require.NoError(t, m.Kill())
-			grown("a member is killed")
-			require.NoError(t, m.Restart(t.Context()))
-		}
+	grown("at the beginning")
+	for _, m := range e.Members {
+		sever.Store(true)
+		grown("a holder is cut off")
+		require.NoError(t, m.Pause())
+		grown("a member hangs")
+		require.NoError(t, m.Kill())
+		grown("a member is killed")
+		require.NoError(t, m.Restart(t.Context()))
 	}
 	stop()
 	workers.Wait()
-	require.EqualValues(t, 6, losses.Load())
+	require.EqualValues(t, len(e.Members), losses.Load())
 	t.Logf("%d grants", grants.Load())
 }

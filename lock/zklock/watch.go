@@ -127,29 +127,67 @@ func (w *watcher) sleep(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed when the children of a node change, or the
-// node is deleted: an ephemeral one has no children, and a renewal wakes nobody. The
-// client cannot take back a watch, so that all who watch a node share one.
-func (b *Backend) watch(ctx context.Context, path string) (<-chan struct{}, error) {
+// earTimeout is the session timeout of the ear at most. It has nothing to lose with its
+// session, and notices the sooner that its server hangs.
+const earTimeout = 6 * time.Second
+
+// listen returns the session of the watches. That they have one of their own, which ends
+// with its connection, is because of the client: it neither takes back a watch, nor
+// renews watches on another connection without a race with the replies that it reads.
+func (b *Backend) listen() (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if changed := b.watches[path]; changed != nil {
+	switch {
+	case b.closing:
+		return nil, errClosed
+	case b.ear != nil && b.ear.life.Err() == nil:
+		return b.ear, nil
+	}
+	c := *b.config
+	c.timeout = min(c.timeout, earTimeout)
+	ear, err := newSession(b.servers, &c, true)
+	if err != nil {
+		return nil, err
+	}
+	b.ear = ear
+	return ear, nil
+}
+
+// watch returns a channel that is closed when the children of a node change, or the
+// node is deleted, or that cannot be told any more. A lock's node has no children, so
+// that its renewals wake nobody. All who watch a node share one watch.
+func (b *Backend) watch(ctx context.Context, path string) (<-chan struct{}, error) {
+	b.mu.Lock()
+	changed := b.watches[path]
+	b.mu.Unlock()
+	if changed != nil {
 		return changed, nil
 	}
-	b.mu.Unlock()
-	events, err := try(ctx, b.session, func(c *zk.Conn) (<-chan zk.Event, error) {
+	ear, err := b.listen()
+	if err != nil {
+		return nil, err
+	}
+	if err := ear.authenticate(ctx); err != nil {
+		return nil, err
+	}
+	events, err := try(ctx, ear, func(c *zk.Conn) (<-chan zk.Event, error) {
+		if _, err := c.Sync(path); err != nil { // its server may be behind that of the nodes
+			return nil, err
+		}
 		_, _, events, err := c.ChildrenW(path)
 		return events, err
 	})
-	b.mu.Lock()
-	changed := make(chan struct{})
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
+	changed = make(chan struct{})
+	if errors.Is(err, zk.ErrNoNode) {
 		close(changed)
 		return changed, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
-	case b.watches[path] == nil:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watches[path] == nil {
 		b.watches[path] = changed
 	}
 	go func() {

@@ -25,6 +25,13 @@ type wire struct {
 
 // dial is the [zk.Dialer] of the client.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	if granted, _ := s.state(); s.once && granted > 0 {
+		s.end()
+		go s.conn.Close()
+	}
+	if s.life.Err() != nil {
+		return nil, errClosed
+	}
 	conn, err := s.config.dial(network, address, timeout)
 	if err != nil {
 		s.note(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,14 +14,16 @@ import (
 	"github.com/go-fencing/fencing/lock"
 )
 
-// A Backend keeps locks in ZooKeeper, through a session of its own. It is safe for
-// concurrent use.
+// A Backend keeps locks in ZooKeeper, through a session of its own, and one more once
+// somebody waits. It is safe for concurrent use.
 type Backend struct {
+	servers    []string
 	config     *config
-	session    *session
+	session    *session // of the nodes
 	background sync.WaitGroup
 
 	mu      sync.Mutex
+	ear     *session                 // of the watches, nil before the first
 	holds   map[string]*hold         // by directory and mark
 	watches map[string]chan struct{} // by path; closed when what is there changes
 	closing bool
@@ -42,8 +45,8 @@ func New(servers []string, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{config: c, holds: make(map[string]*hold), watches: make(map[string]chan struct{})}
-	if b.session, err = newSession(servers, c); err != nil {
+	b := &Backend{servers: slices.Clone(servers), config: c, holds: make(map[string]*hold), watches: make(map[string]chan struct{})}
+	if b.session, err = newSession(b.servers, c, false); err != nil {
 		return nil, fmt.Errorf("zklock: %w", err)
 	}
 	return b, nil
@@ -60,9 +63,13 @@ func (b *Backend) Close() error {
 			h.timer.Stop()
 		}
 	}
+	ear := b.ear
 	b.mu.Unlock()
 	if !already {
 		b.session.close()
+		if ear != nil {
+			ear.close()
+		}
 		b.background.Wait()
 	}
 	return nil
