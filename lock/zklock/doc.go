@@ -42,7 +42,8 @@
 // time, or 3s. Every call ends with its context, or after 10s.
 //
 // Uncontended, Acquire takes three round trips (a look, the creation, and two reads at
-// once), a refusal two that write nothing, Renew and Release one.
+// once) and one more for a resource that has no directory yet; a refusal two that write
+// nothing; Renew and Release one.
 //
 // # What it does not do
 //

@@ -109,7 +109,7 @@ func TestAGhostOfACallThatWasGivenUpEnds(t *testing.T) {
 			l := link(t, servers[0])
 			b, r := open(t, []string{l.Addr()}), request()
 			acquire(t, b, rival(request())) // connected
-			r.TTL = 10 * time.Second
+			r.TTL = 3 * time.Second
 			dialed := client(t, servers)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

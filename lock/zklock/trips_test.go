@@ -198,8 +198,7 @@ func TestALockIsHandedOver(t *testing.T) {
 
 func BenchmarkAcquireRelease(b *testing.B) {
 	backend := open(b, servertest.ZooKeeper(b))
-	for b.Loop() {
-		r := request()
+	for r := request(); b.Loop(); r = rival(r) {
 		acquire(b, backend, r)
 		require.NoError(b, backend.Release(b.Context(), r))
 	}

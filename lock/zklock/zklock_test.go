@@ -362,6 +362,23 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
+// The defaults of ZooKeeper, of this package and of the locker.
+func TestTheDefaultsFitTogether(t *testing.T) {
+	t.Parallel()
+	e := servertest.NewZooKeeper(t, 1, localserver.ZooKeeperOptions{Settings: map[string]string{
+		"tickTime": "2000", "minSessionTimeout": "-1", "maxSessionTimeout": "-1",
+	}})
+	b, err := zklock.New(e.Addrs())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	l := locker(t, b)
+	s, err := l.Acquire(t.Context(), resource)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(t.Context()))
+	_, err = open(t, e.Addrs()).Acquire(t.Context(), request())
+	require.ErrorContains(t, err, "ZooKeeper grants 40s; raise its maxSessionTimeout, or take a TTL of 30s at most")
+}
+
 // A TTL that the granted session does not cover is an error, not a lock that ends early.
 func TestATTLThatTheGrantedSessionDoesNotCoverIsRefused(t *testing.T) {
 	t.Parallel()
