@@ -53,12 +53,15 @@ func (b *Backend) attempt(ctx context.Context, h *hold, r lock.Request, queues b
 	if b.over(h) { // since the last call
 		return 0, b.remove(ctx, h)
 	}
-	if name, _ := b.node(h); name == "" {
-		if err := b.place(ctx, h, r, queues); err != nil {
+	name, _ := b.node(h)
+	created := false // by this call
+	if name == "" {
+		var err error
+		if created, err = b.place(ctx, h, r, queues); err != nil {
 			return 0, err
 		}
+		name, _ = b.node(h)
 	}
-	name, _ := b.node(h)
 	// Both at once; the session answers in order, so that both know of the node's creation.
 	type answer struct {
 		stat *zk.Stat
@@ -94,7 +97,7 @@ func (b *Backend) attempt(ctx context.Context, h *hold, r lock.Request, queues b
 		b.found(h, mine)
 		return 0, errAgain
 	case q.locks[0].name == name:
-		return b.grant(ctx, h, r, q, a.stat.Czxid)
+		return b.grant(ctx, h, r, q, a.stat.Czxid, created)
 	case !queues:
 		if err := b.remove(ctx, h); !errors.Is(err, errAgain) {
 			return 0, err
@@ -105,27 +108,28 @@ func (b *Backend) attempt(ctx context.Context, h *hold, r lock.Request, queues b
 
 // place finds the node of h, or creates it unless the lock is seen held and it does not
 // queue: a refusal writes nothing.
-func (b *Backend) place(ctx context.Context, h *hold, r lock.Request, queues bool) error {
+func (b *Backend) place(ctx context.Context, h *hold, r lock.Request, queues bool) (created bool, err error) {
 	_, unsure := b.node(h)
 	q, err := b.list(ctx, h.dir, unsure)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := b.covers(r.TTL); err != nil {
-		return err
+		return false, err
 	}
 	if mine := q.of(h.mark); len(mine) > 0 {
 		b.found(h, mine)
-		return nil
+		return false, nil
 	}
 	if !queues && len(q.locks) > 0 {
 		err := b.refusal(ctx, h.dir, q, r.Resource)
 		if errors.Is(err, lock.ErrHeld) {
 			b.forget(h)
 		}
-		return err
+		return false, err
 	}
-	return b.createIn(ctx, h, encode(r), q.missing)
+	err = b.createIn(ctx, h, encode(r), q.missing)
+	return err == nil, err
 }
 
 // createIn creates the node of h, and what it is in.
@@ -142,21 +146,23 @@ func (b *Backend) createIn(ctx context.Context, h *hold, data []byte, missing bo
 	return err
 }
 
-// grant returns the token of a hold whose node is the first.
-func (b *Backend) grant(ctx context.Context, h *hold, r lock.Request, q queue, czxid int64) (guard.Token, error) {
+// grant returns the token of a hold whose node is the first. If this call has not
+// created the node, it writes to it: what was read may come from a server that is cut off
+// from the others, for which the session has ended.
+func (b *Backend) grant(ctx context.Context, h *hold, r lock.Request, q queue, czxid int64, created bool) (guard.Token, error) {
 	token, err := b.above(ctx, h, r, q, czxid)
 	if err != nil {
 		return 0, err
 	}
-	b.mu.Lock()
-	again, path := h.granted, h.dir+"/"+h.name
-	b.mu.Unlock()
-	if again {
-		err = b.write(ctx, h, path, r)
+	if !created {
+		err = b.write(ctx, h, r)
 	} else if !b.prolong(h, r.TTL) {
 		err = lock.ErrLost
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		return 0, errAgain
+	case err != nil:
 		return 0, err
 	}
 	return token, nil

@@ -167,6 +167,41 @@ func TestLossOnTimeWhileAMajorityHangs(t *testing.T) {
 	require.ErrorIs(t, store.Write(late, resource, func() error { return nil }), guard.ErrStale)
 }
 
+// A contender's node comes first, as a server says that is cut off from the others: by
+// now they may have ended its session and given the lock to another.
+func TestAServerThatIsCutOffGrantsNothing(t *testing.T) {
+	t.Parallel()
+	e := ensemble(t)
+	f := member(t, e, false)
+	holder, contender := open(t, []string{member(t, e, true).Addr()}), open(t, []string{f.Addr()})
+	r := request()
+	acquire(t, holder, r)
+	second := rival(r)
+	_, err := contender.AcquireInTurn(t.Context(), second, time.Minute)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, holder.Release(t.Context(), r))
+	c := client(t, []string{f.Addr()})
+	require.Len(t, nodes(t, c, contender, r.Resource), 1) // the server knows of the release
+	for _, m := range e.Members {
+		if m != f {
+			require.NoError(t, m.Pause())
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = contender.AcquireInTurn(ctx, second, time.Minute)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for _, m := range e.Members {
+		if m != f {
+			require.NoError(t, m.Resume())
+		}
+	}
+	require.Eventually(t, func() bool {
+		_, err := contender.AcquireInTurn(t.Context(), second, time.Minute)
+		return err == nil
+	}, within, 100*time.Millisecond)
+}
+
 // Two of three are gone: every call is an error that says so, within its time.
 func TestNoQuorumIsAnErrorThatSaysSo(t *testing.T) {
 	t.Parallel()

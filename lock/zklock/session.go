@@ -45,9 +45,9 @@ func newSession(servers []string, c *config, once bool) (*session, error) {
 	s := &session{config: c, once: once, begun: time.Now(), login: make(chan []credential, 1)}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.login <- c.auth
-	conn, _, err := zk.Connect(servers, c.timeout, zk.WithDialer(s.dial), zk.WithHostProvider(new(hosts)), zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	s.mu.Lock() // it dials already
 	defer s.mu.Unlock()
+	conn, _, err := zk.Connect(servers, c.timeout, zk.WithDialer(s.dial), zk.WithHostProvider(new(hosts)), zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	s.conn = conn
 	return s, err
 }

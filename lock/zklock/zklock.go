@@ -136,16 +136,18 @@ func (b *Backend) renew(ctx context.Context, r lock.Request) error {
 		return lock.ErrLost
 	}
 	b.mu.Lock()
-	path, holds := h.dir+"/"+h.name, h.granted && !h.ended
+	holds := h.granted && !h.ended
 	b.mu.Unlock()
 	if !holds {
 		return lock.ErrLost
 	}
-	return b.write(ctx, h, path, r)
+	return b.write(ctx, h, r)
 }
 
 // write renews the node of a hold, and with it the hold.
-func (b *Backend) write(ctx context.Context, h *hold, path string, r lock.Request) error {
+func (b *Backend) write(ctx context.Context, h *hold, r lock.Request) error {
+	name, _ := b.node(h)
+	path := h.dir + "/" + name
 	_, err := try(ctx, b.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(path, encode(r), -1) })
 	switch {
 	case errors.Is(err, zk.ErrNoNode):

@@ -232,6 +232,10 @@ var mutants = []mutant{
 		"if over && b.end(h) {", "if over && false && b.end(h) {", "lock/zklock", "TestBackend",
 	},
 	{
+		"zklock: who comes first proves that its session lives", "lock/zklock/acquire.go",
+		"if !created {", "if !created && h.granted {", "lock/zklock", "ThatIsCutOff",
+	},
+	{
 		"zklock: a node is found again by its nonce", "lock/zklock/acquire.go",
 		"if mine := q.of(h.mark); len(mine) > 0 {", "if mine := q.of(h.mark); false {", "lock/zklock", "S21",
 	},
