@@ -136,8 +136,7 @@ func TestLossOnTimeWhileAMajorityHangs(t *testing.T) {
 	b := open(t, e.Addrs(), zklock.WithSessionTimeout(4*time.Second))
 	store := guard.NewMemory()
 	l := locker(t, b, lock.WithTTL(2*time.Second), lock.WithGuards(store))
-	s, err := l.Acquire(t.Context(), resource)
-	require.NoError(t, err)
+	s := lease(t, l, resource)
 	for _, m := range e.Members[:2] {
 		require.NoError(t, m.Pause())
 	}
@@ -151,7 +150,7 @@ func TestLossOnTimeWhileAMajorityHangs(t *testing.T) {
 	r.TTL = time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err = b.Acquire(ctx, r)
+	_, err := b.Acquire(ctx, r)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, lock.ErrHeld)
 	for _, m := range e.Members[:2] {

@@ -37,7 +37,7 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 		s.note(err)
 		return nil, err
 	}
-	w := &wire{Conn: conn, session: s, limit: time.Now().Add(min(s.config.timeout/4, answerWait))}
+	w := &wire{Conn: conn, session: s, limit: time.Now().Add(min(s.config.timeout/2, answerWait))}
 	w.heard.Store(int64(time.Since(s.begun)))
 	s.mu.Lock()
 	s.wire = w

@@ -58,6 +58,17 @@ func locker(t testing.TB, b lock.Backend, opts ...lock.Option) *lock.Locker {
 	return l
 }
 
+// lease acquires a free lock for a TTL that a busy machine may need to connect.
+func lease(t testing.TB, l *lock.Locker, name string) (s *lock.Lease) {
+	t.Helper()
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		s, err = l.Acquire(t.Context(), name)
+		return err == nil
+	}, within, time.Millisecond)
+	return s
+}
+
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
