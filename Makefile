@@ -14,7 +14,7 @@ demo: ## the lost update, and the same history refused
 	go run ./cmd/fencectl demo
 
 bench: deps ## guarded against unguarded, in the same run
-	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./lock/pglock ./lock/filelock ./guard/fencewire ./guard/redisguard ./guard/objectguard ./migrations ./sequencer/...
+	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./lock/pglock ./lock/zklock ./lock/filelock ./guard/fencewire ./guard/redisguard ./guard/objectguard ./migrations ./sequencer/...
 	cd benchmarks && go run .
 
 lint: ## what CI checks besides the tests

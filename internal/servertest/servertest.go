@@ -1,7 +1,7 @@
-// Package servertest gives tests real Postgres, Redis, MariaDB, etcd and PgBouncer
-// servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL,
-// FENCING_TEST_MYSQL_DSN and FENCING_TEST_ETCD_URLS name, else child processes from
-// the machine's own binaries. Where there is neither, the test is skipped with the
+// Package servertest gives tests real Postgres, Redis, MariaDB, etcd, ZooKeeper and
+// PgBouncer servers: those that FENCING_TEST_POSTGRES_URL, FENCING_TEST_REDIS_URL,
+// FENCING_TEST_MYSQL_DSN, FENCING_TEST_ETCD_URLS and FENCING_TEST_ZOOKEEPER_SERVERS
+// name, else child processes from the machine's own binaries. Where there is neither, the test is skipped with the
 // reason, or fails if CI=true.
 package servertest
 
@@ -25,10 +25,11 @@ import (
 // The variables that name servers to use in place of child processes. A Postgres
 // URL needs a superuser, or one who may create databases.
 const (
-	PostgresEnv = "FENCING_TEST_POSTGRES_URL"
-	RedisEnv    = "FENCING_TEST_REDIS_URL"
-	MySQLEnv    = "FENCING_TEST_MYSQL_DSN" // as go-sql-driver/mysql reads it
-	EtcdEnv     = "FENCING_TEST_ETCD_URLS" // separated by commas
+	PostgresEnv  = "FENCING_TEST_POSTGRES_URL"
+	RedisEnv     = "FENCING_TEST_REDIS_URL"
+	MySQLEnv     = "FENCING_TEST_MYSQL_DSN"         // as go-sql-driver/mysql reads it
+	EtcdEnv      = "FENCING_TEST_ETCD_URLS"         // separated by commas
+	ZooKeeperEnv = "FENCING_TEST_ZOOKEEPER_SERVERS" // separated by commas; they must grant sessions of 80s
 )
 
 const timeout = 90 * time.Second // to start a server, or to make or drop a database
@@ -54,11 +55,12 @@ func (s *shared[S]) get(env string, start func(context.Context) (S, string, erro
 }
 
 var (
-	postgres shared[*localserver.Postgres]
-	durable  shared[*localserver.Postgres]
-	redis    shared[*localserver.Redis]
-	mariadb  shared[*localserver.MariaDB]
-	etcd     shared[*localserver.EtcdCluster]
+	postgres  shared[*localserver.Postgres]
+	durable   shared[*localserver.Postgres]
+	redis     shared[*localserver.Redis]
+	mariadb   shared[*localserver.MariaDB]
+	etcd      shared[*localserver.EtcdCluster]
+	zookeeper shared[*localserver.ZooKeeperEnsemble]
 )
 
 // Main runs the tests of a package, cleans up after them, stops the servers that
@@ -80,6 +82,9 @@ func Main(m *testing.M, cleanUp ...func() error) {
 		code = max(code, stopped(s.Stop()))
 	}
 	if s := etcd.server; s != nil {
+		code = max(code, stopped(s.Stop()))
+	}
+	if s := zookeeper.server; s != nil {
 		code = max(code, stopped(s.Stop()))
 	}
 	os.Exit(code)

@@ -228,6 +228,50 @@ var mutants = []mutant{
 		"if held ~= ARGV[1] then", "if false then", "lock/redlock", "TestBackend",
 	},
 	{
+		"zklock: a TTL ends a lock whose session lives", "lock/zklock/hold.go",
+		"if over && b.end(h) {", "if over && false && b.end(h) {", "lock/zklock", "TestBackend",
+	},
+	{
+		"zklock: who comes first proves that its session lives", "lock/zklock/acquire.go",
+		"if !created {", "if !created && h.granted {", "lock/zklock", "ThatIsCutOff",
+	},
+	{
+		"zklock: a node is found again by its nonce", "lock/zklock/acquire.go",
+		"if mine := q.of(h.mark); len(mine) > 0 {", "if mine := q.of(h.mark); false {", "lock/zklock", "S21",
+	},
+	{
+		"zklock: a node of another session is not taken over", "lock/zklock/acquire.go",
+		"case a.stat.EphemeralOwner != b.session.conn.SessionID():", "case false:", "lock/zklock", "AnotherSession",
+	},
+	{
+		"zklock: a failed release goes on", "lock/zklock/zklock.go",
+		"b.clear(h)\n\t\treturn err\n\tcase ours", "return err\n\tcase ours", "lock/zklock", "AReleaseThatFailed",
+	},
+	{
+		"zklock: a server that says nothing is left", "lock/zklock/session.go",
+		"s.wire.greeted.Load() &&", "false &&", "lock/zklock", "Hangs|ThatSaysNothing",
+	},
+	{
+		"zklock: a server has a time limit for the session", "lock/zklock/wire.go",
+		"t = w.limit", "t = time.Time{}", "lock/zklock", "ThatSaysNothing",
+	},
+	{
+		"zklock: the session outlives the TTL", "lock/zklock/zklock.go",
+		"if granted > 0 && ttl > longest(granted) {", "if false {", "lock/zklock", "GrantedSession",
+	},
+	{
+		"zklock: the sequence wraps", "lock/zklock/nodes.go",
+		"int(a.sequence - b.sequence)", "int(a.sequence) - int(b.sequence)", "lock/zklock", "SequenceWraps",
+	},
+	{
+		"zklock: a release wakes one waiter", "lock/zklock/nodes.go",
+		"line = q.waiters", "line = nil", "lock/zklock", "WakesOneWaiter",
+	},
+	{
+		"zklock: only the one whose node exists lets the offset grow", "lock/zklock/token.go",
+		"&zk.CheckVersionRequest{Path: h.dir + \"/\" + name, Version: -1}, // it exists", "&zk.CheckVersionRequest{Path: path.Dir(h.dir + \"/\" + name), Version: -1},", "lock/zklock", "WhileItsTokenIsRaised",
+	},
+	{
 		"redis: a node of a Cluster that does not answer may have a successor", "internal/rediscluster/rediscluster.go",
 		"!answered {", "!answered && false {", "internal/rediscluster", "Heed",
 	},

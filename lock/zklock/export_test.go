@@ -1,0 +1,10 @@
+package zklock
+
+// Mark is what the name of a nonce's node begins with.
+func Mark(nonce string) string { return mark(nonce) }
+
+// Config is for an option that changes nothing.
+type Config = config
+
+// Dir is where the nodes of a resource are.
+func (b *Backend) Dir(resource string) string { return b.dir(resource) }
