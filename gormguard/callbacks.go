@@ -72,14 +72,14 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 
 		chains.Update().Before(first(chains.Update(), "gorm:setup_reflect_value")).Register("gormguard:connect", p.connect),
 		chains.Update().Before(updateLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Update().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkStoredResources),
+		chains.Update().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkUpdatedResources),
 		chains.Update().Before(updateLink.core).Register("gormguard:plan", p.planUpdate),
 		chains.Update().After(updateLink.core).Before(updateLink.after).Register("gormguard:verify", p.verify),
 		chains.Update().After(endLink).Register("gormguard:finish", finish),
 
 		chains.Delete().Before(first(chains.Delete(), deleteLink.before)).Register("gormguard:connect", p.connect),
 		chains.Delete().Before(deleteLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", p.checkStoredResources),
+		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", p.checkDeletedResources),
 		chains.Delete().Before(deleteLink.core).Register("gormguard:plan", p.planDelete),
 		chains.Delete().After(deleteLink.core).Before(deleteLink.after).Register("gormguard:verify", p.verify),
 		chains.Delete().After(endLink).Register("gormguard:finish", finish),

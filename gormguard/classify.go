@@ -57,6 +57,7 @@ type classifier struct {
 	previous string // the previous word, unquoted
 	words    int
 	routine  bool // CREATE TRIGGER and the like, with a body of statements
+	replaces bool // CREATE OR REPLACE TABLE, which MariaDB does by a DROP
 }
 
 func (c *classifier) run() {
@@ -92,7 +93,7 @@ func (c *classifier) run() {
 
 func (c *classifier) begin() {
 	c.first, c.writes, c.mentioned, c.previous, c.words = "", false, "", "", 0
-	c.routine = false
+	c.routine, c.replaces = false, false
 	c.inTables, c.into, c.stack, c.depth = true, false, 0, 0
 }
 
@@ -104,7 +105,7 @@ func (c *classifier) end() {
 	c.statements++
 	table := c.mentioned
 	switch {
-	case is(c.first, "CREATE"), !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):
+	case is(c.first, "CREATE") && !c.replaces, !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):
 		table = ""
 	case !c.writes: // CALL, DO, EXECUTE, and what is unknown: strings may hold SQL
 		table = c.anywhereIn(c.sql)
@@ -155,6 +156,9 @@ func (c *classifier) word(w string) {
 	c.savepointName(w)
 	if is(c.first, "CREATE") && c.words < 9 && c.dialect != sqlguard.Postgres && is(w, "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT") {
 		c.routine = true
+	}
+	if c.words == 4 && is(c.first, "CREATE") && is(c.previous, "REPLACE") && is(w, "TABLE") {
+		c.replaces = true
 	}
 	if is(c.first, "ALTER") && is(c.previous, "DROP") && !is(w, "NOT", "DEFAULT", "CONSTRAINT", "INDEX", "KEY", "FOREIGN", "PRIMARY", "CHECK", "EXPRESSION", "IDENTITY") {
 		c.writes = true // a column or a partition

@@ -1,11 +1,13 @@
 package gormguard_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/gormguard"
+	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -34,6 +36,7 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{"DELETE FROM orders WHERE items IS DISTINCT FROM items", all, false},
 		{"CREATE TABLE items (id int, x int REFERENCES y ON DELETE CASCADE ON UPDATE CASCADE)", all, false},
 		{"CREATE INDEX i ON items (x)", all, false},
+		{"CREATE OR REPLACE VIEW items AS SELECT * FROM orders", all, false},
 		{"ALTER TABLE items ADD COLUMN x int", all, false},
 		{"ALTER TABLE items DROP CONSTRAINT x", all, false},
 		{"ALTER TABLE items ALTER COLUMN x DROP NOT NULL", all, false},
@@ -47,6 +50,9 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{"update\titems\nset x=1", all, true},
 		{"UPDATE/**/items/**/SET x=1", all, true},
 		{"-- note\nUPDATE items SET x=1", all, true},
+		{"-- note\rUPDATE items SET x=1", []sqlguard.Dialect{pg}, true}, // the end of a line there
+		{"WITH a AS (SELECT 1) UPDATE \ufeffitems SET x=1", []sqlguard.Dialect{lt}, true},
+		{"CREATE OR REPLACE TABLE items (id int)", []sqlguard.Dialect{my}, true},
 		{"UPDATE app.items SET x=1", all, true},
 		{`UPDATE "app"."Items" i SET x=1`, all, true},
 		{"UPDATE `items` SET x=1", all, true},
@@ -105,6 +111,32 @@ func FuzzClassify(f *testing.F) {
 			gormguard.Writes(s, d, "items")
 			require.True(t, gormguard.Writes("UPDATE items SET x=1; "+s, d, "items"), "a write is a write, whatever follows")
 			require.True(t, gormguard.Writes("UPDATE items SET x=1 WHERE y IN ("+s, d, "items"))
+		}
+	})
+}
+
+// What the server would run is seen, whatever stands around it: internal/sqltext,
+// which divides a text as the server does, is asked where its statements begin.
+func FuzzEveryStatementIsSeen(f *testing.F) {
+	for _, s := range []string{"-- x\rUPDATE items", "/* /* */ */ UPDATE items", "# '\nUPDATE items", "select $a$ ' $a$; UPDATE items", "select 'a\\'; UPDATE items; '", "select E'\\''; UPDATE items", "--\fUPDATE items", "select [']; UPDATE items"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, d := range []sqltext.Dialect{sqltext.Postgres, sqltext.MySQL, sqltext.SQLite} {
+			var statement []string
+			for rest := s; rest != ""; {
+				kind, size, _ := sqltext.Next(d, rest)
+				token := rest[:size]
+				rest = rest[size:]
+				if kind == sqltext.Semicolon {
+					statement = nil
+				} else if !kind.IsBlank() {
+					statement = append(statement, strings.ToUpper(token))
+				}
+				if len(statement) == 2 && statement[0] == "UPDATE" && statement[1] == "ITEMS" {
+					require.True(t, gormguard.Writes(s, sqlguard.Dialect(d), "items"), "%s runs an UPDATE of items in %q", d, s)
+				}
+			}
 		}
 	})
 }

@@ -26,6 +26,9 @@ func mustExist(db *gorm.DB, table string) error {
 	if err == nil {
 		return rows.Close()
 	}
+	if down := conn.PingContext(db.Statement.Context); down != nil {
+		return fmt.Errorf("gormguard: WithTables: table %s cannot be looked for, because the database does not answer: %w", table, down)
+	}
 	if db.Migrator().HasTable(unquoted.Replace(table)) {
 		return nil
 	}

@@ -25,7 +25,9 @@
 // If the model says which fence a row needs, that one must be in the context, for
 // every row. It is asked of the models of the statement; where these do not stand
 // for rows, as with Model(&Item{}).Where(...) and with Item{ID: 1}, the stored rows
-// are read and asked, which costs a round trip. Raw SQL, Table("items") and other
+// are read and asked, which costs a round trip. An update that would give a row to
+// another resource needs the fence of that one too, unless an expression of SQL
+// says so. Raw SQL, Table("items") and other
 // structs do not say which rows they mean: any fence will do for them, unless a
 // trigger of migrations.Protect knows better.
 //

@@ -40,6 +40,8 @@ func (l *lexer) next() (token, bool) {
 		switch {
 		case c <= ' ':
 			l.pos++
+		case l.dialect == sqlguard.SQLite && l.at("\ufeff"): // a space there, part of a name elsewhere
+			l.pos += len("\ufeff")
 		case l.skipComment():
 			l.comment = true
 		case c == '\'':
@@ -125,7 +127,11 @@ func (l *lexer) skipComment() bool {
 	mysql := l.dialect == sqlguard.MySQL
 	switch {
 	case l.at("--") && (!mysql || l.pos+2 == len(l.sql) || l.sql[l.pos+2] <= ' '), mysql && l.at("#"):
-		if end := strings.IndexByte(l.sql[l.pos:], '\n'); end >= 0 {
+		ends := "\n"
+		if l.dialect == sqlguard.Postgres {
+			ends = "\r\n"
+		}
+		if end := strings.IndexAny(l.sql[l.pos:], ends); end >= 0 {
 			l.pos += end + 1
 		} else {
 			l.pos = len(l.sql)

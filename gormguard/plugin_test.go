@@ -1,6 +1,7 @@
 package gormguard_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -104,6 +105,27 @@ func TestATableThatIsNotThereIsNoGuardedTable(t *testing.T) {
 				require.ErrorContains(t, db.Use(gormguard.New(gormguard.WithTables("bosses", "bossse"), gormguard.WithMode(mode))), "bossse")
 			}
 		})
+	}
+}
+
+// What is wrong is the database then, not the name of the table.
+func TestUseOfADatabaseThatDoesNotAnswerSaysSo(t *testing.T) {
+	t.Parallel()
+	open := func() *gorm.DB {
+		db, err := gorm.Open(onSQLite.open(t), quiet())
+		require.NoError(t, err)
+		return db
+	}
+	closed := open()
+	pool, err := closed.DB()
+	require.NoError(t, err)
+	require.NoError(t, pool.Close())
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, db := range map[string]*gorm.DB{"closed": closed, "dead context": open().WithContext(dead)} {
+		err := db.Use(gormguard.New(gormguard.WithTables("bosses")))
+		require.ErrorContains(t, err, "the database does not answer", name)
+		require.NotContains(t, err.Error(), "misspelt", name)
 	}
 }
 

@@ -68,8 +68,13 @@ func (p *Plugin) checkInsertedResources(db *gorm.DB) {
 	if !p.needsResource(db) {
 		return
 	}
-	if resource, _ := foreign(db.Statement, inserted(db.Statement)); resource != "" {
+	rows := inserted(db.Statement)
+	if resource, _ := foreign(db.Statement, rows); resource != "" {
 		_ = db.AddError(p.foreignFence(db.Statement.Context, db.Statement.Table, resource))
+		return
+	}
+	if c, ok := db.Statement.Clauses["ON CONFLICT"].Expression.(clause.OnConflict); ok {
+		p.checkMoved(db, rows, c.DoUpdates)
 	}
 }
 
@@ -103,22 +108,40 @@ func inserted(stmt *gorm.Statement) reflect.Value {
 // checkStoredResources refuses an update or a delete of rows whose fence the
 // context does not carry. What the statement's own models say is enough if they
 // name fences that are there; otherwise, as with Model(&Item{}).Where(...) and
-// Item{ID: 1}, the stored rows are read and asked.
-func (p *Plugin) checkStoredResources(db *gorm.DB) {
-	if !p.needsResource(db) || db.Statement.SQL.Len() > 0 {
-		return
-	}
+// Item{ID: 1}, the stored rows are read and asked. It returns the rows.
+func (p *Plugin) checkStoredResources(db *gorm.DB) (rows reflect.Value) {
 	stmt := db.Statement
 	if resource, count := foreign(stmt, stmt.ReflectValue); resource == "" && count > 0 && identified(stmt) {
-		return
+		return stmt.ReflectValue
 	}
 	rows, err := stored(db)
 	if err != nil {
 		_ = db.AddError(err)
-		return
+		return rows
 	}
 	if resource, _ := foreign(stmt, rows); resource != "" {
 		_ = db.AddError(p.foreignFence(stmt.Context, stmt.Table, resource))
+	}
+	return rows
+}
+
+func (p *Plugin) checkDeletedResources(db *gorm.DB) {
+	if p.needsResource(db) && db.Statement.SQL.Len() == 0 {
+		p.checkStoredResources(db)
+	}
+}
+
+// checkUpdatedResources asks the rows before the update and as it leaves them.
+func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
+	if !p.needsResource(db) || db.Statement.SQL.Len() > 0 {
+		return
+	}
+	rows := p.checkStoredResources(db)
+	if v := reflect.Indirect(reflect.ValueOf(db.Statement.Dest)); v.CanAddr() && rows.CanAddr() && v.UnsafeAddr() == rows.UnsafeAddr() {
+		return // the models have the new values, and were asked
+	}
+	if db.Error == nil {
+		p.checkMoved(db, rows, assignments(db.Statement))
 	}
 }
 

@@ -1,10 +1,14 @@
 package gormguard_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
+	sqlite "github.com/libtnb/sqlite"
 	"github.com/stretchr/testify/require"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
@@ -128,5 +132,45 @@ func TestObserverIsToldWhatIsLeftOfTheLeaseAtCommit(t *testing.T) {
 				require.Empty(t, events, "%d", i)
 			}
 		})
+	}
+}
+
+// A losing pool loses the reply to every commit.
+type (
+	losing   struct{ *sql.DB }
+	losingTx struct{ *sql.Tx }
+)
+
+func (l losing) BeginTx(ctx context.Context, o *sql.TxOptions) (gorm.ConnPool, error) {
+	tx, err := l.DB.BeginTx(ctx, o)
+	return losingTx{tx}, err
+}
+
+func (l losing) GetDBConn() (*sql.DB, error) { return l.DB, nil }
+
+func (t losingTx) Commit() error { return errors.Join(t.Tx.Commit(), io.EOF) }
+
+func TestS23_LostReplyOfACommitIsToldOnce(t *testing.T) {
+	t.Parallel()
+	d := newBare(t, onSQLite)
+	for name, write := range map[string]func(db *gorm.DB) error{
+		"GORM's transaction": func(db *gorm.DB) error { return db.Model(&Boss{ID: 1}).Update("name", "x").Error },
+		"the plugin's":       func(db *gorm.DB) error { return db.Exec("UPDATE bosses SET name = 'y'").Error },
+		"the caller's": func(db *gorm.DB) error {
+			return db.Transaction(func(tx *gorm.DB) error { return tx.Save(&Boss{ID: 1, Name: "z"}).Error })
+		},
+	} {
+		var events []guard.Event
+		db, err := gorm.Open(sqlite.New(sqlite.Config{Conn: losing{d.sql}}), quiet())
+		require.NoError(t, err)
+		d.plugin = gormguard.New(gormguard.WithModels(&Boss{}), gormguard.WithObserver(func(e guard.Event) { events = append(events, e) }))
+		require.NoError(t, db.Use(d.plugin))
+		ctx := d.raised("lost:"+name, 1)
+		events = nil
+		err = write(db.WithContext(ctx))
+		require.ErrorIs(t, err, guard.ErrCommitUnknown, name)
+		require.ErrorIs(t, err, io.EOF, name)
+		require.Len(t, events, 1, name)
+		require.ErrorIs(t, events[0].Err, guard.ErrCommitUnknown, name)
 	}
 }

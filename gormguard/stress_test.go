@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
@@ -52,23 +53,24 @@ func TestConcurrentHoldersNeverGoBackwards(t *testing.T) {
 					}
 					require.Zero(t, backward)
 					require.Positive(t, refused, "no holder was late")
-					require.GreaterOrEqual(t, written+refused, int64(1000))
+					require.GreaterOrEqual(t, written, int64(enough))
 				})
 			}
 		})
 	}
 }
 
+// stress goes on until 1,000 writes have been committed, however many were refused.
 func stress(t *testing.T, d *database, db *gorm.DB) (written, refused int64) {
 	var token, good, bad atomic.Int64
 	var wg sync.WaitGroup
-	for range 4 {
+	for range 3 {
 		wg.Go(func() {
-			for range 64 {
+			for good.Load() < enough && t.Context().Err() == nil {
 				f := fence("boss", guard.Token(token.Add(1)))
 				if err := d.plugin.Raise(t.Context(), f); err != nil {
-					if !sqlguard.Retryable(err) {
-						require.ErrorIs(t, err, guard.ErrStale)
+					if !sqlguard.Retryable(err) && !assert.ErrorIs(t, err, guard.ErrStale) {
+						return
 					}
 					continue
 				}
@@ -80,18 +82,16 @@ func stress(t *testing.T, d *database, db *gorm.DB) (written, refused int64) {
 						good.Add(1)
 					case !sqlguard.Retryable(err):
 						bad.Add(1)
-						require.ErrorIs(t, err, guard.ErrStale)
+						if !assert.ErrorIs(t, err, guard.ErrStale) {
+							return
+						}
 					}
 				}
 			}
 		})
 	}
 	wg.Wait()
-	for good.Load()+bad.Load() < 1000 { // what refused raises and busy databases have left out
-		f := fence("boss", guard.Token(token.Add(1)))
-		require.NoError(t, d.plugin.Raise(t.Context(), f))
-		require.NoError(t, db.WithContext(guard.NewContext(t.Context(), f)).Model(&Boss{ID: 1}).Updates(map[string]any{"name": "last", "fence_token": int64(f.Token)}).Error)
-		good.Add(1)
-	}
 	return good.Load(), bad.Load()
 }
+
+const enough = 1000

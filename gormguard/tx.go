@@ -219,11 +219,26 @@ func (t *transaction) Commit() error {
 		_ = t.inner.Rollback()
 		return fmt.Errorf("gormguard: commit: rolled back, because a write in this transaction was refused: %w", refused)
 	}
-	err := t.inner.Commit()
-	if err == nil && len(entered) > 0 {
-		t.plugin.observer.Committed(ctx, entered)
+	g := t.plugin.guard.Load()
+	if len(entered) == 0 || g == nil {
+		return t.inner.Commit()
 	}
-	return err
+	c := &committer{inner: t.inner}
+	if err := g.Commit(ctx, c, entered...); errors.Is(err, guard.ErrCommitUnknown) {
+		return err
+	}
+	return c.err
+}
+
+// A committer keeps the driver's own error, which GORM and its TranslateError know.
+type committer struct {
+	inner gorm.Tx
+	err   error
+}
+
+func (c *committer) Commit() error {
+	c.err = c.inner.Commit()
+	return c.err
 }
 
 // Rollback rolls back.

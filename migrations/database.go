@@ -61,6 +61,9 @@ func VersionDB[D ~string](ctx context.Context, db *sql.DB, dialect D, opts ...Op
 	if err != nil {
 		return 0, err
 	}
+	if db == nil {
+		return 0, m.failed("version", errNilDatabase)
+	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return 0, m.failed("version", err)
@@ -106,6 +109,9 @@ func (m migration) failed(what string, err error) error {
 
 // run calls work alone in the database, on one connection.
 func (m migration) run(ctx context.Context, db *sql.DB, what string, work func(conn *sql.Conn, version int) error) error {
+	if db == nil {
+		return m.failed(what, errNilDatabase)
+	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return m.failed(what, err)

@@ -40,6 +40,9 @@ func Inspect(ctx context.Context, db DBTX, table string) (p Protection, err erro
 	if err != nil {
 		return p, err
 	}
+	if isNil(db) {
+		return p, errNilDatabase
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return p, err

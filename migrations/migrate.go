@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -24,6 +25,14 @@ var (
 // whose own commit then decides.
 type DBTX interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+var errNilDatabase = errors.New("the database is nil")
+
+// isNil also finds a nil pool or connection.
+func isNil(db DBTX) bool {
+	v := reflect.ValueOf(db)
+	return db == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Up brings the schema to [Latest], or to the version of [To], in one
@@ -218,6 +227,9 @@ func (o options) inTx(ctx context.Context, db DBTX, what string, fn func(tx pgx.
 			err = fmt.Errorf("migrations: %s of schema %q: %w", what, o.schema, err)
 		}
 	}()
+	if isNil(db) {
+		return errNilDatabase
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return err

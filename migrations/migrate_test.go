@@ -228,6 +228,23 @@ func TestDownRefusesWhileTablesAreProtected(t *testing.T) {
 	require.NoError(t, migrations.Down(t.Context(), db))
 }
 
+func TestANilDatabaseIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+	const nilDB = "the database is nil"
+	for _, db := range []migrations.DBTX{nil, (*pgxpool.Pool)(nil), (*pgx.Conn)(nil)} {
+		require.ErrorContains(t, migrations.Up(t.Context(), db), nilDB)
+		require.ErrorContains(t, migrations.Down(t.Context(), db), nilDB)
+		_, err := migrations.Version(t.Context(), db)
+		require.ErrorContains(t, err, nilDB)
+		_, err = migrations.Inspect(t.Context(), db, "x")
+		require.ErrorContains(t, err, nilDB)
+	}
+	require.ErrorContains(t, migrations.UpDB(t.Context(), nil, "sqlite"), nilDB)
+	require.ErrorContains(t, migrations.DownDB(t.Context(), nil, "mysql"), nilDB)
+	_, err := migrations.VersionDB(t.Context(), nil, "postgres")
+	require.ErrorContains(t, err, nilDB)
+}
+
 func TestOptionsAreValidated(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]migrations.Option{

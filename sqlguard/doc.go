@@ -8,7 +8,7 @@
 // first read. There are three ways to write under a fence:
 //
 //   - [Guard.InTx] and [Guard.BeginTx] begin a transaction and enter every fence
-//     of the context.
+//     of the context. [Guard.Commit] ends the latter.
 //   - [Wrap] does that below database/sql. The *sql.DB that it leads to fences
 //     every statement and transaction by itself: the code of sqlx, bun, ent, sqlc
 //     or GORM on it does not change.

@@ -35,6 +35,20 @@ func TestObserverIsToldWhatIsLeftOfTheLeaseAtCommit(t *testing.T) {
 		for name, commit := range map[string]func(ctx context.Context) error{
 			"InTx":                       func(ctx context.Context) error { return g.InTx(ctx, update(ctx)) },
 			"InTx on a wrapped database": func(ctx context.Context) error { return onWrapped.InTx(ctx, update(ctx)) },
+			"BeginTx and Commit": func(ctx context.Context) error {
+				tx, err := g.BeginTx(ctx, nil)
+				if err != nil {
+					return err
+				}
+				return errors.Join(update(ctx)(tx), g.Commit(ctx, tx))
+			},
+			"Enter and Commit": func(ctx context.Context) error {
+				tx, err := db.db.BeginTx(ctx, nil)
+				if err != nil {
+					return err
+				}
+				return errors.Join(g.Enter(ctx, tx), update(ctx)(tx), g.Commit(ctx, tx))
+			},
 			"statement of a wrapped one": func(ctx context.Context) error {
 				_, err := wrapped.ExecContext(ctx, "update item set stock = 1")
 				return err
@@ -107,6 +121,13 @@ func TestObserverIsToldOnceOfAnUnknownCommit(t *testing.T) {
 			g, err := sqlguard.New(db, sqlguard.SQLite, observe)
 			require.NoError(t, err)
 			return g.InTx(ctx, func(*sql.Tx) error { return nil })
+		},
+		"BeginTx and Commit": func(ctx context.Context, db *sql.DB, observe sqlguard.Option) error {
+			g, err := sqlguard.New(db, sqlguard.SQLite, observe)
+			require.NoError(t, err)
+			tx, err := g.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			return g.Commit(ctx, tx)
 		},
 	} {
 		db := newDatabase(t, sqliteWAL)

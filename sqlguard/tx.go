@@ -48,11 +48,21 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 		return fmt.Errorf("sqlguard: commit: not sent, %w: %w", errRolledBack, because(ctx, err))
 	}
 	done = true
-	held := guard.Fences(ctx)
-	err = committed(ctx, g.translated(ctx, tx.Commit(), held))
+	return g.Commit(ctx, tx)
+}
+
+// Commit commits a transaction of [Guard.BeginTx], or one of the caller's own in
+// which fences were entered, as [Guard.InTx] does: the observer is told, and
+// [guard.ErrCommitUnknown] says that the reply was lost. fences are those that were
+// entered; every fence of ctx if none is given. ctx does not end the call.
+func (g *Guard) Commit(ctx context.Context, tx interface{ Commit() error }, fences ...guard.Fence) error {
+	if len(fences) == 0 {
+		fences = guard.Fences(ctx)
+	}
+	err := committed(ctx, g.translated(ctx, tx.Commit(), fences))
 	switch {
 	case err == nil:
-		g.observer.Committed(ctx, held)
+		g.observer.Committed(ctx, fences)
 	case errors.Is(err, guard.ErrCommitUnknown):
 		g.observer.Refused(ctx, err)
 	}
@@ -64,8 +74,9 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 // database/sql, the transaction is rolled back when ctx ends.
 //
 // The fences are those of ctx now; the contexts of later calls do not matter. A
-// savepoint may be rolled back without losing them. Its Commit is that of
-// database/sql and does not tell what is unknown: prefer [Guard.InTx].
+// savepoint may be rolled back without losing them. Commit it with [Guard.Commit]:
+// its own Commit is that of database/sql, of which the observer does not hear, and
+// which does not tell what is unknown.
 //
 // Every isolation level is supported that the driver supports. Above READ
 // COMMITTED Postgres answers a raise since then with 40001: see [Retryable].

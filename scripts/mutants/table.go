@@ -188,6 +188,18 @@ var mutants = []mutant{
 		"if resource, _ := foreign(stmt, rows); resource != \"\" {", "if resource, _ := foreign(stmt, rows); false && resource != \"\" {", "gormguard", "TestEveryWritePath/sqlite",
 	},
 	{
+		"gormguard: a row is not moved to a resource of another", "gormguard/resource.go",
+		"if db.Error == nil {\n\t\tp.checkMoved(", "if false {\n\t\tp.checkMoved(", "gormguard", "S46",
+	},
+	{
+		"gormguard: a line comment ends where Postgres ends it", "gormguard/lex.go",
+		`ends = "\r\n"`, `ends = "\n"`, "gormguard", "WritesAreTold|EveryStatementIsSeen",
+	},
+	{
+		"gormguard: a commit without an answer is told", "gormguard/tx.go",
+		"errors.Is(err, guard.ErrCommitUnknown) {", "false && errors.Is(err, guard.ErrCommitUnknown) {", "gormguard", "S23",
+	},
+	{
 		"gormguard: raw SQL that writes is seen", "gormguard/classify.go",
 		"if !is(c.previous, \"FOR\", \"KEY\", \"ON\") {", "if false {", "gormguard", "WritesAreTold|TestEveryWritePath/sqlite",
 	},

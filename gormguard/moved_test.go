@@ -1,0 +1,91 @@
+package gormguard_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"github.com/go-fencing/fencing/gormguard"
+	"github.com/go-fencing/fencing/guard"
+)
+
+// A row that changes its resource appears in the middle of the work of that one's
+// holder, so it takes both fences, as under the trigger of migrations.Protect.
+func TestS46_RowIsNotMovedToAResourceOfAnother(t *testing.T) {
+	t.Parallel()
+	set := clause.Set{{Column: clause.Column{Name: "sku"}, Value: "elsewhere"}}
+	moves := map[string]func(c *cell) error{
+		"Update":         fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Update("sku", "elsewhere") }),
+		"Updates struct": fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Updates(Item{SKU: "elsewhere"}) }),
+		"Updates shadow": fn(func(c *cell) *gorm.DB {
+			return c.tx.Model(c.item(1)).Updates(struct{ SKU string }{"elsewhere"})
+		}),
+		"Updates map":  fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Updates(map[string]any{"SKU": "elsewhere"}) }),
+		"Select":       fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Select("sku").Updates(Item{}) }), // to none
+		"UpdateColumn": fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).UpdateColumn("sku", "elsewhere") }),
+		"where":        fn(func(c *cell) *gorm.DB { return c.tx.Model(&Item{}).Where("id = 1").Update("sku", "elsewhere") }),
+		"several":      fn(func(c *cell) *gorm.DB { return c.tx.Model([]*Item{c.item(1), c.item(2)}).Update("sku", "elsewhere") }),
+		"Save":         fn(func(c *cell) *gorm.DB { i := c.loaded(1); i.SKU = "elsewhere"; return c.tx.Save(i) }),
+		"soft model":   fn(func(c *cell) *gorm.DB { return c.tx.Model(&Doc{ID: 1, SKU: c.sku}).Update("sku", "elsewhere") }),
+		"clause Set": fn(func(c *cell) *gorm.DB {
+			return c.tx.Model(&Item{}).Where("id = 1").Clauses(set).Updates(map[string]any{})
+		}),
+		"FirstOrCreate": fn(func(c *cell) *gorm.DB {
+			return c.tx.Where("id = 1").Assign(Item{SKU: "elsewhere"}).FirstOrCreate(&Item{})
+		}),
+		"DoUpdates": fn(func(c *cell) *gorm.DB {
+			on := clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: clause.Assignments(map[string]any{"sku": "elsewhere"})}
+			return c.tx.Clauses(on).Create(c.item(1))
+		}),
+		"G": func(c *cell) error {
+			_, err := gorm.G[Item](c.db).Where("id = 1").Update(c.ctx, "sku", "elsewhere")
+			return err
+		},
+	}
+	for mode, m := range modes {
+		t.Run(mode, func(t *testing.T) {
+			d := newDatabase(t, onSQLite, nil, gormguard.WithMode(m))
+			n := 0
+			for name, move := range moves {
+				c := d.cell(n, fresh)
+				n++
+				before := c.rows()
+				require.ErrorIs(t, move(c), guard.ErrNoFence, name)
+				require.Equal(t, before, c.rows(), name)
+			}
+			if m != gormguard.ModeFence { // one fence a statement
+				return
+			}
+			for name, move := range moves {
+				if name == "Select" {
+					continue
+				}
+				c := d.cell(n, fresh)
+				n++
+				other := fence("elsewhere", guard.Token(100+n))
+				require.NoError(t, d.plugin.Raise(t.Context(), other))
+				c.ctx = guard.NewContext(c.ctx, other)
+				c.tx = d.db.WithContext(c.ctx)
+				require.NoError(t, move(c), name)
+			}
+		})
+	}
+}
+
+// What changes nothing of the resource takes no other fence.
+func TestS46_RowThatStaysNeedsItsOwnFenceOnly(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	c := d.cell(0, fresh)
+	for name, write := range map[string]*gorm.DB{
+		"omitted":    c.tx.Model(c.item(1)).Omit("SKU").Updates(Item{SKU: "elsewhere", Note: "x"}),
+		"selected":   c.tx.Model(c.item(1)).Select("Note").Updates(Item{SKU: "elsewhere", Note: "y"}),
+		"the same":   c.tx.Model(c.item(1)).Updates(map[string]any{"sku": c.sku, "note": "z"}),
+		"expression": c.tx.Model(c.item(1)).Updates(map[string]any{"stock": gorm.Expr("stock + 1"), "note": "u"}),
+	} {
+		require.NoError(t, write.Error, name)
+		require.EqualValues(t, 1, write.RowsAffected, name)
+	}
+}
