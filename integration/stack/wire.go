@@ -9,7 +9,7 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 
-	"github.com/go-fencing/fencing/integration/faultlink"
+	"github.com/go-fencing/fencing/internal/faultlink"
 )
 
 // A wire is what a replica reaches its master by.

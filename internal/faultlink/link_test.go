@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/go-fencing/fencing/integration/faultlink"
+	"github.com/go-fencing/fencing/internal/faultlink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
