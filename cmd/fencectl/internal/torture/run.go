@@ -1,0 +1,260 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/freeze"
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/torture/workload"
+	"github.com/go-fencing/fencing/internal/history"
+)
+
+// recoveryBound is for every worker to have worked once on every resource after the
+// last fault. The longest that it may take by design: a raise that waits for a
+// transaction that sits idle, and a lock that the clock of Redis has made longer.
+const recoveryBound = 30 * time.Second
+
+// ErrUnsupported: this system cannot do what the torture needs.
+var ErrUnsupported = errors.New("the torture freezes processes, which this system cannot")
+
+// An Incident is a fault as it has happened, for the counts and the picture.
+type Incident struct {
+	What     What
+	Variant  workload.Variant // "" if it happened to all
+	Who      string           // worker, or the fault that all share
+	From, To time.Duration    // since the start
+	Text     string
+}
+
+// What kind of incident.
+type What string
+
+// The incidents.
+const (
+	Frozen What = "frozen"
+	Killed What = "killed"
+	Cutoff What = "cut off"
+	Lost   What = "reply lost"
+	Struck What = "struck"
+)
+
+// A run is a torture from start to end.
+type run struct {
+	options  Options
+	stage    *stage
+	players  []*player
+	journals map[workload.Variant]*journal
+	started  int64 // by workload.Now
+
+	mu        sync.Mutex
+	incidents []Incident
+	retired   []*member
+	blocked   map[string]bool // raises that were seen to wait for a transaction
+}
+
+// Run runs the torture and says what came of it. An error says that it did not come
+// to an end.
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	if !freeze.Possible {
+		return nil, ErrUnsupported
+	}
+	r := &run{options: o, journals: make(map[workload.Variant]*journal), blocked: make(map[string]bool)}
+	variants := slices.Concat(workload.Guarded, workload.Controls)
+	var all []string
+	for _, v := range variants {
+		all = append(all, resources(v)...)
+	}
+	if r.stage, err = openStage(ctx, o, all); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.stage.close(ctx)) }()
+	for i, v := range variants {
+		r.journals[v] = newJournal()
+		r.add(v, "ab", newSchedule(o.Seed, uint64(2*i)), resources(v))
+		if v.IsGuarded() { // with a third worker, against whom the other two contend
+			r.add(v, "c", newSchedule(o.Seed, uint64(2*i+1)), resources(v))
+		}
+	}
+	defer func() { err = errors.Join(err, r.dismiss()) }()
+	for _, p := range r.players {
+		for i := range len(p.name) {
+			if err := p.hireNext(i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.started = workload.Now()
+	stuck, err := r.torture(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.judge(ctx, stuck)
+}
+
+// resources are those of a variant.
+func resources(v workload.Variant) []string {
+	names := make([]string, resourcesEach)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s:%d", slugs[v], i)
+	}
+	return names
+}
+
+// slugs are the variants in the names of keys, resources and clients.
+var slugs = map[workload.Variant]string{
+	workload.PgGuard: "pgguard", workload.SQLGuard: "sqlguard", workload.GormGuard: "gormguard",
+	workload.NoGuard: "none", workload.RowRule: "row", workload.PlainCheck: "plain", workload.LaxRaise: "lax", workload.PopularLock: "popular",
+}
+
+func (r *run) add(v workload.Variant, name string, s *schedule, resources []string) {
+	r.players = append(r.players, &player{run: r, variant: v, name: name, resources: resources, journal: r.journals[v], schedule: s})
+}
+
+// torture lets everybody play until the time is up, and everybody recover then. It
+// returns who could not, in the variants that have to.
+func (r *run) torture(ctx context.Context) (stuck []history.Violation, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timeUp := make(chan struct{})
+	alarm := time.AfterFunc(r.options.Length, func() { close(timeUp) })
+	defer alarm.Stop()
+
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	var watchers, actors sync.WaitGroup
+	watchers.Go(func() { r.watch(watching) })
+	watchers.Go(func() { r.progress(watching) })
+	act := func(what func() error) {
+		actors.Go(func() {
+			if err := what(); err != nil {
+				cancel(err) // of the first one; the others are torn along
+			}
+		})
+	}
+	act(func() error { return r.interfere(ctx, timeUp) })
+	for _, p := range r.players {
+		act(func() error { return p.play(ctx, timeUp) })
+	}
+	actors.Wait()
+	if ctx.Err() == nil {
+		var mu sync.Mutex
+		for _, p := range r.players {
+			act(func() error {
+				err := p.recover(ctx, recoveryBound)
+				if !errors.Is(err, errNoRecovery) {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				stuck = append(stuck, history.Violation{Kind: "recovery", Text: string(p.variant) + ": " + err.Error()})
+				return nil
+			})
+		}
+		actors.Wait()
+	}
+	stopWatching()
+	watchers.Wait()
+	return stuck, context.Cause(ctx)
+}
+
+// may reports whether a fault is to happen, and can.
+func (r *run) may(f Fault) bool {
+	if f == "" {
+		return true
+	}
+	if slices.Contains(private, f) && (!r.stage.redis.own() || r.stage.postgres == nil) {
+		return false
+	}
+	return slices.Contains(r.options.Faults, f) && (f != Clock || r.stage.redis.clocks)
+}
+
+func (r *run) now() time.Duration { return time.Duration(workload.Now() - r.started) }
+
+func (r *run) note(what What, v workload.Variant, who string, from time.Duration, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.incidents = append(r.incidents, Incident{what, v, who, from, r.now(), text})
+}
+
+func (r *run) retire(m *member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired = append(r.retired, m)
+}
+
+func (r *run) config(v workload.Variant, name string) workload.Config {
+	return workload.Config{
+		Name: r.clients() + slugs[v] + "-" + name, Variant: v, Redis: r.stage.redis.url, Postgres: r.stage.url,
+		Prefix: r.prefixOf(v), FenceSchema: r.stage.fenceSchema, DataSchema: r.stage.name,
+		TTL: ttl, LockTimeout: lockTimeout, IdleTimeout: idleTimeout,
+	}
+}
+
+func (r *run) prefixOf(v workload.Variant) string { return r.stage.name + "-" + slugs[v] }
+
+func (p *player) prefix() string { return p.prefixOf(p.variant) }
+
+// watch looks for raises that wait for a transaction of an earlier fence.
+func (r *run) watch(ctx context.Context) {
+	for sleep(ctx, 50*time.Millisecond) {
+		rows, err := r.stage.pool.Query(ctx, `
+			SELECT application_name || ' ' || pid || ' ' || query_start FROM pg_stat_activity
+			 WHERE starts_with(application_name, $1) AND wait_event_type = 'Lock' AND wait_event = 'advisory' AND query LIKE '%raise%'`, r.clients())
+		if err != nil {
+			continue // Postgres is down, on purpose
+		}
+		for rows.Next() {
+			var waiting string
+			if rows.Scan(&waiting) == nil {
+				r.blocked[waiting] = true
+			}
+		}
+		rows.Close()
+	}
+}
+
+func (r *run) progress(ctx context.Context) {
+	if r.options.Progress == nil {
+		return
+	}
+	for sleep(ctx, time.Second) {
+		s := Status{Elapsed: r.now(), Length: r.options.Length, Phase: "torturing"}
+		if s.Elapsed > s.Length {
+			s.Phase = "recovering"
+		}
+		for _, j := range r.journals {
+			outcomes, _ := j.all()
+			s.Operations += len(outcomes)
+			s.Committed += j.count(history.Committed)
+			s.Refused += j.count(history.Refused)
+		}
+		r.mu.Lock()
+		s.Faults = len(r.incidents)
+		r.mu.Unlock()
+		r.options.Progress(s)
+	}
+}
+
+// dismiss ends every worker.
+func (r *run) dismiss() error {
+	var all sync.WaitGroup
+	errs := make([]error, len(r.players))
+	for i, p := range r.players {
+		p.each(func(_ int, m *member) {
+			all.Go(func() {
+				if err := m.dismiss(); err != nil {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					errs[i] = errors.Join(errs[i], err)
+				}
+			})
+		})
+		p.crew = nil
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,117 @@
+package workload
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/go-fencing/fencing/gormguard"
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/history"
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// openSQL makes the stores on database/sql.
+func (p *program) openSQL(config *pgx.ConnConfig) (closing func(), err error) {
+	db := sql.OpenDB(stdlib.GetConnector(*config))
+	db.SetMaxOpenConns(4)
+	closing = func() { _ = db.Close() } // at the end there is nothing to lose
+	opts := []sqlguard.Option{sqlguard.WithSchema(p.FenceSchema), sqlguard.WithLockTimeout(p.LockTimeout), sqlguard.WithIdleTimeout(p.IdleTimeout)}
+	if p.Variant == SQLGuard {
+		g, err := sqlguard.New(db, sqlguard.Postgres, opts...)
+		p.store = sqlStore{g}
+		return closing, err
+	}
+	orm, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{Logger: logger.Discard})
+	if err != nil {
+		return closing, err
+	}
+	g := gormguard.New(gormguard.WithModels(&balance{}, &record{}), gormguard.WithTables("account", "item", "effect"), gormguard.WithGuardOptions(opts...))
+	p.store = gormStore{orm, g}
+	return closing, orm.Use(g)
+}
+
+type sqlStore struct{ *sqlguard.Guard }
+
+func (s sqlStore) guard() guard.Guard { return s.Guard }
+func (s sqlStore) definite() bool     { return true }
+
+func (s sqlStore) inTx(ctx context.Context, _ guard.Fence, fn func(tx writer) error) error {
+	return s.InTx(ctx, func(tx *sql.Tx) error { return fn(sqlTx{tx}) })
+}
+
+type sqlTx struct{ *sql.Tx }
+
+func (tx sqlTx) append(ctx context.Context, row history.Row) error {
+	if err := tx.exec(ctx, history.SetBalance, row.Resource, row.Balance()); err != nil {
+		return err
+	}
+	return tx.exec(ctx, history.InsertRow, row.Args()...)
+}
+
+func (tx sqlTx) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := tx.ExecContext(ctx, sql, args...)
+	return err
+}
+
+type gormStore struct {
+	db *gorm.DB
+	*gormguard.Plugin
+}
+
+func (s gormStore) guard() guard.Guard { return s.Plugin }
+
+// definite is false: GORM hands on what the driver says of a commit.
+func (s gormStore) definite() bool { return false }
+
+func (s gormStore) inTx(ctx context.Context, _ guard.Fence, fn func(tx writer) error) error {
+	return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := gormguard.Enter(tx); err != nil {
+			return err
+		}
+		return fn(gormTx{tx})
+	})
+}
+
+type gormTx struct{ *gorm.DB }
+
+// balance and record are the tables of package history as models.
+type (
+	balance struct {
+		Resource string `gorm:"primaryKey"`
+		Value    int64
+	}
+	record struct {
+		Resource       string
+		Op, Previous   string
+		Position       int64
+		Before, Amount int64
+		Token          int64
+		Nonce, Holder  string
+	}
+)
+
+func (balance) TableName() string { return "balance" }
+func (record) TableName() string  { return "history" }
+
+// FenceResource names the fence that a row needs.
+func (b balance) FenceResource() string { return b.Resource }
+
+// FenceResource names the fence that a row needs.
+func (r record) FenceResource() string { return r.Resource }
+
+func (tx gormTx) append(_ context.Context, row history.Row) error {
+	if err := tx.Model(&balance{Resource: row.Resource}).Update("value", row.Balance()).Error; err != nil {
+		return err
+	}
+	return tx.Create(&record{row.Resource, row.Op, row.Previous, row.Position, row.Before, row.Amount, int64(row.Token), row.Nonce, row.Holder}).Error
+}
+
+func (tx gormTx) exec(_ context.Context, sql string, args ...any) error {
+	return tx.Exec(sql, args...).Error
+}
