@@ -88,6 +88,11 @@ func (a *app) torture(cmd *cobra.Command, seconds int, seed, faults, out string)
 			return err
 		}
 	}
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("torture: this program cannot start itself again as a worker: %w", err)
@@ -109,15 +114,38 @@ func (a *app) torture(cmd *cobra.Command, seconds int, seed, faults, out string)
 	} else {
 		err = result.Write(a.stdout)
 	}
-	_ = out
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if err := a.saveTorture(result, out); err != nil {
+		return err
+	}
+	switch {
 	case !result.Clean:
 		return errAnswer
 	case !result.Trustworthy:
 		return errUntrusted
 	}
+	return nil
+}
+
+// saveTorture keeps what may be looked at: where it was asked for, or what a broken
+// history has to be understood from.
+func (a *app) saveTorture(result *torture.Result, out string) error {
+	if out == "" {
+		if result.Clean {
+			return nil
+		}
+		out = fmt.Sprintf("fencectl-torture-%d", result.Seed)
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return err
+		}
+	}
+	picture, err := result.Save(out)
+	if err != nil {
+		return fmt.Errorf("torture: keep the history: %w", err)
+	}
+	_, _ = fmt.Fprintln(a.stderr, "The history can be seen in", picture)
 	return nil
 }
 

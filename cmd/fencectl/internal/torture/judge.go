@@ -43,7 +43,7 @@ func (r *run) judge(ctx context.Context, stuck []history.Violation) (*Result, er
 	if err != nil {
 		return nil, fmt.Errorf("read the history: %w", err)
 	}
-	result := &Result{Seed: r.options.Seed, Seconds: r.options.Length.Seconds(), Servers: r.stage.about, LeftOut: r.leftOut(), incidents: r.incidents}
+	result := &Result{Seed: r.options.Seed, Seconds: r.options.Length.Seconds(), Servers: r.stage.about, LeftOut: r.leftOut(), incidents: r.incidents, started: r.started}
 	for _, v := range slices.Concat(workload.Guarded, workload.Controls) {
 		verdict, err := r.verdict(v, state, stuck)
 		if err != nil {

@@ -203,7 +203,7 @@ func (p *player) hireNext(i int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hired++
-	c := p.config(p.variant, fmt.Sprintf("%s.%d", p.name, p.hired))
+	c := p.config(p.variant, fmt.Sprintf("%c.%d", p.name[i], p.hired))
 	m, err := hire(p.options.Worker, c, p.journal, p.stage.redis.target(), p.stage.addr)
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type Result struct {
 	Doubts      []string `json:"doubts,omitempty"`
 
 	incidents []Incident
+	started   int64
 }
 
 // A Verdict is what became of one variant.

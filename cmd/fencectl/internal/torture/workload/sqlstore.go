@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -18,22 +19,37 @@ import (
 
 // openSQL makes the stores on database/sql.
 func (p *program) openSQL(config *pgx.ConnConfig) (closing func(), err error) {
-	db := sql.OpenDB(stdlib.GetConnector(*config))
-	db.SetMaxOpenConns(4)
-	closing = func() { _ = db.Close() } // at the end there is nothing to lose
 	opts := []sqlguard.Option{sqlguard.WithSchema(p.FenceSchema), sqlguard.WithLockTimeout(p.LockTimeout), sqlguard.WithIdleTimeout(p.IdleTimeout)}
-	if p.Variant == SQLGuard {
-		g, err := sqlguard.New(db, sqlguard.Postgres, opts...)
-		p.store = sqlStore{g}
-		return closing, err
+	// GORM and the plugin ask the database at once, which may be down when a worker
+	// takes the place of a killed one. Where they fail, GORM closes the pool.
+	for late := time.Now().Add(callBound); ; time.Sleep(50 * time.Millisecond) {
+		db := sql.OpenDB(stdlib.GetConnector(*config))
+		db.SetMaxOpenConns(4)
+		closing = func() { _ = db.Close() } // at the end there is nothing to lose
+		if p.Variant == SQLGuard {
+			p.store, err = newSQLStore(db, opts)
+		} else {
+			p.store, err = newGormStore(db, opts)
+		}
+		if err == nil || time.Now().After(late) {
+			return closing, err
+		}
+		closing()
 	}
+}
+
+func newSQLStore(db *sql.DB, opts []sqlguard.Option) (store, error) {
+	g, err := sqlguard.New(db, sqlguard.Postgres, opts...)
+	return sqlStore{g}, err
+}
+
+func newGormStore(db *sql.DB, opts []sqlguard.Option) (store, error) {
 	orm, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{Logger: logger.Discard})
 	if err != nil {
-		return closing, err
+		return nil, err
 	}
 	g := gormguard.New(gormguard.WithModels(&balance{}, &record{}), gormguard.WithTables("account", "item", "effect"), gormguard.WithGuardOptions(opts...))
-	p.store = gormStore{orm, g}
-	return closing, orm.Use(g)
+	return gormStore{orm, g}, orm.Use(g)
 }
 
 type sqlStore struct{ *sqlguard.Guard }
