@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -23,7 +22,7 @@ const (
 )
 
 // judge ends the workers, and holds what they have said against what is there.
-func (r *run) judge(ctx context.Context, stuck []history.Violation) (*Result, error) {
+func (r *run) judge(ctx context.Context) (*Result, error) {
 	if err := r.dismiss(); err != nil {
 		return nil, err
 	}
@@ -43,20 +42,19 @@ func (r *run) judge(ctx context.Context, stuck []history.Violation) (*Result, er
 	if err != nil {
 		return nil, fmt.Errorf("read the history: %w", err)
 	}
-	result := &Result{Seed: r.options.Seed, Seconds: r.options.Length.Seconds(), Servers: r.stage.about, LeftOut: r.leftOut(), incidents: r.incidents, started: r.started}
+	result := &Result{Seed: r.options.Seed, Seconds: r.options.Length.Seconds(), Servers: r.stage.about, LeftOut: r.leftOut(), Recovered: r.recovered.Seconds(), Witnesses: r.witnesses(), Faults: r.faults(), incidents: r.incidents, started: r.started}
 	for _, v := range slices.Concat(workload.Guarded, workload.Controls) {
-		verdict, err := r.verdict(v, state, stuck)
+		verdict, err := r.verdict(v, state)
 		if err != nil {
 			return nil, err
 		}
 		result.Variants = append(result.Variants, verdict)
 	}
-	result.witness(r)
 	result.conclude()
 	return result, nil
 }
 
-func (r *run) verdict(v workload.Variant, state oracle.State, stuck []history.Violation) (*Verdict, error) {
+func (r *run) verdict(v workload.Variant, state oracle.State) (*Verdict, error) {
 	j := r.journals[v]
 	outcomes, reports := j.all()
 	told := oracle.Told{Variant: v, Outcomes: outcomes, Reports: reports}
@@ -64,12 +62,7 @@ func (r *run) verdict(v workload.Variant, state oracle.State, stuck []history.Vi
 	d := &Verdict{
 		Variant: v, Control: !v.IsGuarded(), Operations: len(outcomes),
 		Committed: j.count(history.Committed), Refused: j.count(history.Refused), Failed: j.count(history.Failed), Unknown: j.count(history.Unknown),
-		Violations: oracle.Check(state, told), told: told, state: state, resourceOf: j.resourceOf,
-	}
-	for _, s := range stuck {
-		if strings.HasPrefix(s.Text, string(v)+":") {
-			d.Violations = append(d.Violations, s)
-		}
+		Violations: append(oracle.Check(state, told), r.broken[v]...), told: told, state: state, resourceOf: j.resourceOf,
 	}
 	var err error
 	if d.linear, err = oracle.Register(state, told, j.resourceOf, porcupineBound); err != nil {

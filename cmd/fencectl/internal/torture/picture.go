@@ -85,7 +85,7 @@ func (a *artist) operation(op string, lane *plot.Lane, reports []workload.Report
 	at := func(r workload.Report) time.Duration { return time.Duration(r.At - a.started) }
 	worker := reports[0].Worker
 	begun, ended := at(reports[0]), at(reports[len(reports)-1])
-	granted, lost, done := workload.Report{}, workload.Report{}, workload.Report{}
+	var granted, lost, done, released workload.Report
 	for _, r := range reports {
 		switch {
 		case r.Step == workload.Granted:
@@ -94,10 +94,13 @@ func (a *artist) operation(op string, lane *plot.Lane, reports []workload.Report
 			lost = r
 		case r.Step == workload.Done:
 			done = r
+		case r.Step == workload.Released:
+			released = r
 		}
 	}
 	for _, i := range a.incidents {
-		if i.Who != worker || i.To < begun || i.From > ended {
+		killed := i.What == Killed && released.At == 0 // it has said its last word some time before
+		if i.Who != worker || i.To < begun || i.From > ended && !killed {
 			continue
 		}
 		switch i.What {
@@ -125,11 +128,8 @@ func (a *artist) operation(op string, lane *plot.Lane, reports []workload.Report
 		return
 	}
 	m := plot.Mark{Kind: string(done.Outcome), At: at(done), Text: fmt.Sprintf("%s %s under token %d: %s %s", op, a.told.Variant, done.Token, done.Outcome, done.Error)}
-	switch {
-	case a.overwritten[op]:
+	if a.overwritten[op] {
 		m.Kind = "overwritten"
-	case done.Outcome == history.Failed && is(done, "stale"):
-		m.Kind = string(history.Refused) // at a repeated raise
 	}
 	lane.Marks = append(lane.Marks, m)
 }

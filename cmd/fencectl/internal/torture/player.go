@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/torture/oracle"
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/torture/workload"
 )
 
@@ -34,7 +35,12 @@ func (p *player) play(ctx context.Context, timeUp <-chan struct{}) error {
 			return context.Cause(ctx)
 		default:
 		}
-		if err := p.perform(ctx, p.schedule.next()); err != nil {
+		err := p.perform(ctx, p.schedule.next())
+		if isViolation(err) && ctx.Err() == nil {
+			p.violated(p.variant, oracle.Worker, err)
+			err = errors.Join(p.replace(0), p.replace(len(p.name)-1))
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", p.variant, err)
 		}
 	}
@@ -216,11 +222,9 @@ func (p *player) hireNext(i int) error {
 }
 
 func (p *player) replace(i int) error {
-	m := p.member(i)
-	if err := m.kill(); err != nil {
+	if err := p.member(i).kill(); err != nil {
 		return err
 	}
-	p.retire(m)
 	return p.hireNext(i)
 }
 

@@ -20,6 +20,7 @@ type Result struct {
 	Variants  []*Verdict     `json:"variants"`
 	Witnesses map[string]int `json:"witnesses"` // that the faults have happened, in the guarded variants
 	Faults    map[string]int `json:"faults"`
+	Recovered float64        `json:"recovered"` // seconds after the last fault until every guarded worker had worked on every resource
 
 	Clean       bool     `json:"clean"`       // no anomaly in a guarded variant
 	Trustworthy bool     `json:"trustworthy"` // each control was caught, and each witness seen
@@ -73,30 +74,40 @@ const (
 // Witnesses are all of them, in the order in which they are shown.
 var Witnesses = []string{Regressions, Duplicates, FencedOff, Blocked, Ambiguous}
 
-func (res *Result) witness(r *run) {
-	res.Witnesses, res.Faults = make(map[string]int), make(map[string]int)
-	for _, v := range res.Variants {
-		if v.Control {
-			continue
-		}
-		reports := v.told.Reports
-		res.Witnesses[Regressions] += count(reports, func(r workload.Report) bool { return r.Event == "repaired" })
-		res.Witnesses[Duplicates] += oracle.SharedTokens(reports, v.resourceOf)
-		res.Witnesses[FencedOff] += count(reports, func(r workload.Report) bool { return r.Call == workload.CallCommit && r.Ended && is(r, "stale") })
-		res.Witnesses[Ambiguous] += ambiguous(reports)
+// witnesses counts what shows that the faults have hit the guarded variants.
+func (r *run) witnesses() map[string]int {
+	seen := make(map[string]int)
+	for _, v := range workload.Guarded {
+		_, reports := r.journals[v].all()
+		seen[Regressions] += count(reports, func(r workload.Report) bool { return r.Event == "repaired" })
+		seen[Duplicates] += oracle.SharedTokens(reports, r.journals[v].resourceOf)
+		seen[FencedOff] += count(reports, func(r workload.Report) bool { return r.Call == workload.CallCommit && r.Ended && is(r, "stale") })
+		seen[Ambiguous] += ambiguous(reports)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen[Blocked] = 0
 	for name := range r.blocked {
 		if slices.ContainsFunc(workload.Guarded, func(v workload.Variant) bool { return strings.HasPrefix(name, r.clients()+slugs[v]+"-") }) {
-			res.Witnesses[Blocked]++
+			seen[Blocked]++
 		}
 	}
+	return seen
+}
+
+// faults counts what has gone wrong on purpose.
+func (r *run) faults() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	happened := make(map[string]int)
 	for _, i := range r.incidents {
 		name := string(i.What)
 		if i.What == Struck {
 			name = i.Who
 		}
-		res.Faults[name]++
+		happened[name]++
 	}
+	return happened
 }
 
 // ambiguous counts the commits that have no answer, or one that says so.

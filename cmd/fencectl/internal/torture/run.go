@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/freeze"
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/torture/oracle"
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/torture/workload"
 	"github.com/go-fencing/fencing/internal/history"
 )
@@ -52,8 +55,9 @@ type run struct {
 
 	mu        sync.Mutex
 	incidents []Incident
-	retired   []*member
-	blocked   map[string]bool // raises that were seen to wait for a transaction
+	blocked   map[string]bool                          // raises that were seen to wait for a transaction
+	broken    map[workload.Variant][]history.Violation // what was found while it ran
+	recovered time.Duration
 }
 
 // Run runs the torture and says what came of it. An error says that it did not come
@@ -62,7 +66,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if !freeze.Possible {
 		return nil, ErrUnsupported
 	}
-	r := &run{options: o, journals: make(map[workload.Variant]*journal), blocked: make(map[string]bool)}
+	r := &run{options: o, journals: make(map[workload.Variant]*journal), blocked: make(map[string]bool), broken: make(map[workload.Variant][]history.Violation)}
 	variants := slices.Concat(workload.Guarded, workload.Controls)
 	var all []string
 	for _, v := range variants {
@@ -74,9 +78,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	defer func() { err = errors.Join(err, r.stage.close(ctx)) }()
 	for i, v := range variants {
 		r.journals[v] = newJournal()
-		r.add(v, "ab", newSchedule(o.Seed, uint64(2*i)), resources(v))
+		r.add(v, "ab", newSchedule(o.Seed, uint64(2*i), v.IsGuarded()), resources(v))
 		if v.IsGuarded() { // with a third worker, against whom the other two contend
-			r.add(v, "c", newSchedule(o.Seed, uint64(2*i+1)), resources(v))
+			r.add(v, "c", newSchedule(o.Seed, uint64(2*i+1), true), resources(v))
 		}
 	}
 	defer func() { err = errors.Join(err, r.dismiss()) }()
@@ -88,11 +92,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 	}
 	r.started = workload.Now()
-	stuck, err := r.torture(ctx)
-	if err != nil {
+	if err := r.torture(ctx); err != nil {
 		return nil, err
 	}
-	return r.judge(ctx, stuck)
+	return r.judge(ctx)
 }
 
 // resources are those of a variant.
@@ -114,15 +117,10 @@ func (r *run) add(v workload.Variant, name string, s *schedule, resources []stri
 	r.players = append(r.players, &player{run: r, variant: v, name: name, resources: resources, journal: r.journals[v], schedule: s})
 }
 
-// torture lets everybody play until the time is up, and everybody recover then. It
-// returns who could not, in the variants that have to.
-func (r *run) torture(ctx context.Context) (stuck []history.Violation, err error) {
+// torture lets everybody play until the time is up, and everybody recover then.
+func (r *run) torture(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timeUp := make(chan struct{})
-	alarm := time.AfterFunc(r.options.Length, func() { close(timeUp) })
-	defer alarm.Stop()
-
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	var watchers, actors sync.WaitGroup
@@ -135,22 +133,28 @@ func (r *run) torture(ctx context.Context) (stuck []history.Violation, err error
 			}
 		})
 	}
+	timeUp := make(chan struct{})
+	watchers.Go(func() { defer close(timeUp); r.awaitEnd(ctx) })
 	act(func() error { return r.interfere(ctx, timeUp) })
 	for _, p := range r.players {
 		act(func() error { return p.play(ctx, timeUp) })
 	}
 	actors.Wait()
 	if ctx.Err() == nil {
-		var mu sync.Mutex
+		last := r.now()
 		for _, p := range r.players {
 			act(func() error {
 				err := p.recover(ctx, recoveryBound)
-				if !errors.Is(err, errNoRecovery) {
+				switch {
+				case isViolation(err):
+					r.violated(p.variant, oracle.Recovery, err)
+				case err != nil:
 					return err
+				case p.variant.IsGuarded():
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					r.recovered = max(r.recovered, r.now()-last)
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				stuck = append(stuck, history.Violation{Kind: "recovery", Text: string(p.variant) + ": " + err.Error()})
 				return nil
 			})
 		}
@@ -158,7 +162,52 @@ func (r *run) torture(ctx context.Context) (stuck []history.Violation, err error
 	}
 	stopWatching()
 	watchers.Wait()
-	return stuck, context.Cause(ctx)
+	return context.Cause(ctx)
+}
+
+// isViolation reports whether an error is for the verdict, and does not end the run.
+func isViolation(err error) bool {
+	return errors.Is(err, errNoRecovery) || errors.Is(err, errStuck) || errors.Is(err, errGone)
+}
+
+func (r *run) violated(v workload.Variant, k history.Kind, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken[v] = append(r.broken[v], history.Violation{Kind: k, Text: err.Error()})
+}
+
+// The time that a run may get on top of its length, for a busy machine to see every
+// control broken.
+const (
+	leastExtra = 15 * time.Second
+	mostExtra  = time.Minute
+)
+
+// awaitEnd returns when the time is up: after the run's length, or somewhat later if
+// the run shows nothing yet.
+func (r *run) awaitEnd(ctx context.Context) {
+	if !sleep(ctx, r.options.Length) || !r.may(Pause) {
+		return
+	}
+	late := time.Now().Add(min(max(r.options.Length, leastExtra), mostExtra))
+	for !r.shown(ctx) && time.Now().Before(late) && sleep(ctx, 300*time.Millisecond) {
+	}
+}
+
+// shown reports whether every control has lost an update and every witness was seen.
+func (r *run) shown(ctx context.Context) bool {
+	for _, n := range r.witnesses() {
+		if n == 0 {
+			return false
+		}
+	}
+	rows, err := r.stage.pool.Query(ctx, "SELECT DISTINCT split_part(resource, ':', 1) FROM "+pgx.Identifier{r.stage.name, "history"}.Sanitize()+
+		" GROUP BY resource, previous HAVING count(*) > 1")
+	if err != nil {
+		return false // Postgres is down, on purpose
+	}
+	lost, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return err == nil && !slices.ContainsFunc(workload.Controls, func(v workload.Variant) bool { return !slices.Contains(lost, slugs[v]) })
 }
 
 // may reports whether a fault is to happen, and can.
@@ -178,12 +227,6 @@ func (r *run) note(what What, v workload.Variant, who string, from time.Duration
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.incidents = append(r.incidents, Incident{what, v, who, from, r.now(), text})
-}
-
-func (r *run) retire(m *member) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.retired = append(r.retired, m)
 }
 
 func (r *run) config(v workload.Variant, name string) workload.Config {
@@ -210,7 +253,9 @@ func (r *run) watch(ctx context.Context) {
 		for rows.Next() {
 			var waiting string
 			if rows.Scan(&waiting) == nil {
+				r.mu.Lock()
 				r.blocked[waiting] = true
+				r.mu.Unlock()
 			}
 		}
 		rows.Close()

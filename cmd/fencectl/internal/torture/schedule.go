@@ -98,19 +98,26 @@ var odds = []struct {
 type schedule struct {
 	rng   *rand.Rand
 	first []int // the traps of the first rounds
+	traps int   // of 100 rounds
 	drawn int
 }
 
-func newSchedule(seed, stream uint64) *schedule {
+// newSchedule draws from a stream of the seed. A control, which has to be caught, gets
+// into traps more often.
+func newSchedule(seed, stream uint64, guarded bool) *schedule {
 	rng := rand.New(rand.NewPCG(seed, stream))
-	return &schedule{rng: rng, first: rng.Perm(len(traps))}
+	s := &schedule{rng: rng, first: rng.Perm(len(traps)), traps: 70}
+	if guarded {
+		s.traps = 40
+	}
+	return s
 }
 
 // next draws the next round. Every trap comes once in the first rounds, for each
 // control to be caught in a short run already.
 func (s *schedule) next() round {
 	r := round{a: s.errand(), b: s.errand(), gap: s.between(0, 300*time.Millisecond)}
-	which, sets, patient := s.rng.IntN(len(traps)), s.rng.IntN(100) < 40, s.rng.IntN(3) > 0
+	which, sets, patient := s.rng.IntN(len(traps)), s.rng.IntN(100) < s.traps, s.rng.IntN(3) > 0
 	if s.drawn < len(s.first) {
 		which, sets, patient = s.first[s.drawn], true, true
 	}

@@ -29,6 +29,7 @@ func (res *Result) Write(w io.Writer) error {
 	_ = table.Flush() // into a Builder, which takes everything
 	fmt.Fprintf(b, "\nfaults: %s\n", counts(res.Faults, nil))
 	fmt.Fprintf(b, "witnesses, in the guarded variants: %s\n", counts(res.Witnesses, Witnesses))
+	fmt.Fprintf(b, "recovered %.1fs after the last fault, of %gs allowed\n", res.Recovered, recoveryBound.Seconds())
 	for _, v := range res.Variants {
 		if v.Control {
 			continue
@@ -55,6 +56,7 @@ func (res *Result) sentence() string {
 	return "OK: every guarded history is clean, and the same faults were seen to break each control."
 }
 
+// anomalies says what was found, for the table.
 func (v *Verdict) anomalies() string {
 	var kinds []string
 	for _, k := range oracle.Rules {

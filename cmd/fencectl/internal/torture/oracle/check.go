@@ -18,13 +18,14 @@ const (
 	TornRead     history.Kind = "torn read"     // a committed transfer rests on two accounts that do not fit together
 	Item         history.Kind = "item"          // inserts and deletes do not alternate, or did not leave what they should
 	Linearizable history.Kind = "linearization" // no order of the calls explains all answers
+	Worker       history.Kind = "worker"        // one has ended by itself, or got stuck
 	Recovery     history.Kind = "recovery"      // after the last fault somebody could not work in time
 )
 
 // Rules are all kinds, in the order in which they are shown.
 var Rules = []history.Kind{
 	history.LostUpdate, history.LostAppend, history.Repeated, history.Ghost, history.BrokenChain, history.Balance,
-	history.TokenOrder, history.SharedToken, history.CommitOrder, LogOrder, Account, TornRead, Item, Linearizable, Recovery,
+	history.TokenOrder, history.SharedToken, history.CommitOrder, LogOrder, Account, TornRead, Item, Linearizable, Worker, Recovery,
 }
 
 // An Effect is what an operation did besides its append.

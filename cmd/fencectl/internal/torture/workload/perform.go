@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-fencing/fencing/guard"
@@ -66,6 +67,9 @@ func (p *program) readAndWrite(ctx context.Context, f guard.Fence) (outcome hist
 	p.step(Read, Report{})
 	if p.current.Repeat {
 		if err := p.raise(ctx, f); err != nil {
+			if errors.Is(err, guard.ErrStale) {
+				return history.Refused, torn, err
+			}
 			return history.Failed, torn, err // the transaction was not begun
 		}
 	}
