@@ -4,14 +4,17 @@
 //	fencectl migrate up|down|status                 the fence schema of a database
 //	fencectl migrate print --tool goose             the same as files for a migration tool
 //	fencectl protect inventory --resource "'inventory:' || sku" --trigger
+//	fencectl torture --seconds 60                   the guards under faults, and controls that must break
 //	fencectl version
 //
 // Results go to stdout, everything else to stderr. Exit codes:
 //
 //	0    done, and the answer is good
-//	1    done, and the answer is bad: the history of the demo is not clean, the
-//	     fence schema is not up to date, or tables in use forbid to remove it
-//	2    bad usage or bad input; nothing was changed
+//	1    done, and the answer is bad: the history of the demo or the torture is not
+//	     clean, the fence schema is not up to date, or tables in use forbid to
+//	     remove it
+//	2    bad usage or bad input, and nothing was changed; or a torture that shows
+//	     nothing
 //	3    a server could not be reached, refused or failed, or stdout could not be written
 //	130  interrupted
 package main

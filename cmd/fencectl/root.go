@@ -20,15 +20,17 @@ const about = `Fencectl shows what fencing does, and sets a database up for it.
 
 Results go to stdout, everything else to stderr. Exit codes:
   0    done, and the answer is good
-  1    done, and the answer is bad: the history of the demo is not clean, the
-       fence schema is not up to date, or tables in use forbid to remove it
-  2    bad usage or bad input; nothing was changed
+  1    done, and the answer is bad: the history of the demo or the torture is not
+       clean, the fence schema is not up to date, or tables in use forbid to
+       remove it
+  2    bad usage or bad input, and nothing was changed; or a torture that shows
+       nothing
   3    a server could not be reached, refused or failed, or stdout could not be written
   130  interrupted
 
 With --json stdout has one JSON value, of the demo one a line. The value of exit
-code 1 is there too; an error is text on stderr all the same, and of all commands
-but the demo, which prints as it plays, then stdout stays empty.
+code 1 is there too, and that of a torture; an error is text on stderr all the same,
+and of all commands but the demo, which prints as it plays, then stdout stays empty.
 
 Passwords are better kept in the variables than on the command line, which every
 user of the machine can read. No output ever has one.`

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,8 +43,9 @@ Faults: pause, kill, cut, reply, forget, terminate, and on private servers flush
 snapshot, promote, crash, clock. A seed repeats the choices of an earlier run, though
 not its timing.
 
-Exit code 0 if every guarded history is clean, 1 if one is not, 2 if a control was not
-caught or a fault not seen, so that the run shows nothing.`,
+It goes on for up to a minute longer while a control was not caught or a fault not seen.
+Exit code 0 if every guarded history is clean, 1 if one is not, 2 if the run shows
+nothing, because of such a control or fault.`,
 		Example: `  fencectl torture --seconds 60
   fencectl torture --seed 42 --faults pause,kill --out torture
   fencectl torture --postgres postgres://app@db/shop --redis redis://cache --json`,
@@ -55,7 +57,7 @@ caught or a fault not seen, so that the run shows nothing.`,
 			return a.torture(cmd, seconds, seed, faults, out)
 		},
 	}
-	cmd.Flags().IntVar(&seconds, "seconds", tortureDefault, "`number` of seconds in which operations are begun")
+	cmd.Flags().IntVar(&seconds, "seconds", tortureDefault, "`number` of seconds, at least, in which operations are begun")
 	cmd.Flags().StringVar(&seed, "seed", "", "`number` that the choices are drawn from (default random)")
 	cmd.Flags().StringVar(&faults, "faults", "all", "`list` of faults, with commas, or all, or none")
 	cmd.Flags().StringVar(&out, "out", "", "`folder` for a picture of the history; if it breaks, by default fencectl-torture-SEED")
@@ -88,6 +90,13 @@ func (a *app) torture(cmd *cobra.Command, seconds int, seed, faults, out string)
 			return err
 		}
 	}
+	const socket = "%s: %s is a socket, and the torture cuts links: name the server by host and port"
+	if o.Postgres != nil && strings.HasPrefix(o.Postgres.Config.ConnConfig.Host, "/") {
+		return fmt.Errorf(socket, o.Postgres.Source, o.Postgres)
+	}
+	if o.Redis != nil && o.Redis.Options.Network == "unix" {
+		return fmt.Errorf(socket, o.Redis.Source, o.Redis)
+	}
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			return fmt.Errorf("--out: %w", err)
@@ -107,7 +116,7 @@ func (a *app) torture(cmd *cobra.Command, seconds int, seed, faults, out string)
 	case errors.Is(err, localserver.ErrNotInstalled):
 		return fmt.Errorf("torture: %w, or name servers of yours with --redis and --postgres", err)
 	case err != nil:
-		return fmt.Errorf("torture: seed %d: %w", o.Seed, err)
+		return fmt.Errorf("%wtorture: seed %d: %w", &silent{errServer}, o.Seed, err)
 	}
 	if a.json {
 		err = a.printJSON(result)

@@ -65,14 +65,14 @@ func (s *stage) open(ctx context.Context, o Options, resources []string) (err er
 		}
 	}
 	config := address.Config.ConnConfig
-	if strings.HasPrefix(config.Host, "/") {
-		return fmt.Errorf("%s: %s is a socket, and the torture cuts links: name the server by host and port", address.Source, address)
-	}
 	s.url, s.addr = address.Value, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	if s.pool, err = address.Pool(ctx, 4); err != nil {
 		return err
 	}
 	if err := s.build(ctx, resources); err != nil {
+		return address.Unusable(err)
+	}
+	if err := s.rehearse(ctx, config.Copy()); err != nil {
 		return address.Unusable(err)
 	}
 	var version string
@@ -135,6 +135,18 @@ func (s *stage) build(ctx context.Context, resources []string) error {
 	}
 	s.slot = s.name
 	return nil
+}
+
+// rehearse connects as the workers will, which a pooler may not let them.
+func (s *stage) rehearse(ctx context.Context, config *pgx.ConnConfig) error {
+	config.RuntimeParams["search_path"] = s.name
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	var rows int
+	err = conn.QueryRow(ctx, "SELECT count(*) FROM history").Scan(&rows)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 func (s *stage) inSchema(ctx context.Context, fn func(tx pgx.Tx) error) error {

@@ -39,11 +39,8 @@ type program struct {
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	p := &program{goOn: make(chan struct{}, 1), out: json.NewEncoder(out)}
 	lines := bufio.NewScanner(in)
-	if !lines.Scan() {
-		return errors.Join(errors.New("no configuration"), lines.Err())
-	}
-	if err := json.Unmarshal(lines.Bytes(), &p.Config); err != nil {
-		return err
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &p.Config) != nil {
+		return errors.New(`this command is for "fencectl torture" alone, which talks to it`)
 	}
 	// The end of the input ends everything, so that no worker outlives its director.
 	ctx, cancel := context.WithCancel(ctx)
