@@ -29,6 +29,9 @@ func (j *journal) order(worker string, o *workload.Order) {
 	defer j.mu.Unlock()
 	o.Op = fmt.Sprintf("%s-%d", worker, len(j.orders)+1)
 	j.outcomes[o.Op] = history.Unknown
+	if o.Also != "" {
+		j.outcomes[workload.AlsoOp(o.Op)] = history.Unknown
+	}
 	j.orders[o.Op] = *o
 }
 
@@ -38,7 +41,23 @@ func (j *journal) add(r workload.Report) {
 	j.reports = append(j.reports, r)
 	if r.Step == workload.Done {
 		j.outcomes[r.Op] = r.Outcome
+		if j.orders[r.Op].Also != "" {
+			j.outcomes[workload.AlsoOp(r.Op)] = r.Outcome
+		}
 	}
+}
+
+// pairs returns the operations on two resources: the names of both halves.
+func (j *journal) pairs() map[string]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	both := make(map[string]string)
+	for op, o := range j.orders {
+		if o.Also != "" {
+			both[op] = workload.AlsoOp(op)
+		}
+	}
+	return both
 }
 
 // resourceOf returns "" for an operation that was not ordered.

@@ -44,30 +44,24 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	}
 	result := &Result{Seed: r.options.Seed, Seconds: r.options.Length.Seconds(), Servers: r.stage.about, LeftOut: r.leftOut(), Recovered: r.recovered.Seconds(), Witnesses: r.witnesses(), Faults: r.faults(), incidents: r.incidents, started: r.started}
 	for _, v := range slices.Concat(workload.Guarded, workload.Controls) {
-		verdict, err := r.verdict(v, state)
-		if err != nil {
-			return nil, err
-		}
-		result.Variants = append(result.Variants, verdict)
+		result.Variants = append(result.Variants, r.verdict(v, state))
 	}
 	result.conclude()
 	return result, nil
 }
 
-func (r *run) verdict(v workload.Variant, state oracle.State) (*Verdict, error) {
+func (r *run) verdict(v workload.Variant, state oracle.State) *Verdict {
 	j := r.journals[v]
 	outcomes, reports := j.all()
 	told := oracle.Told{Variant: v, Outcomes: outcomes, Reports: reports}
 	state = state.Of(resources(v))
+	state.Pairs = j.pairs()
 	d := &Verdict{
 		Variant: v, Control: !v.IsGuarded(), Operations: len(outcomes),
 		Committed: j.count(history.Committed), Refused: j.count(history.Refused), Failed: j.count(history.Failed), Unknown: j.count(history.Unknown),
 		Violations: append(oracle.Check(state, told), r.broken[v]...), told: told, state: state, resourceOf: j.resourceOf,
 	}
-	var err error
-	if d.linear, err = oracle.Register(state, told, j.resourceOf, porcupineBound); err != nil {
-		return nil, err
-	}
+	d.linear = oracle.Register(state, told, porcupineBound)
 	for _, l := range d.linear {
 		switch l.Result {
 		case porcupine.Illegal:
@@ -77,7 +71,7 @@ func (r *run) verdict(v workload.Variant, state oracle.State) (*Verdict, error) 
 		}
 	}
 	d.count()
-	return d, nil
+	return d
 }
 
 // load reads everything that there is.

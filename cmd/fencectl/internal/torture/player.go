@@ -66,6 +66,9 @@ func (p *player) set(ctx context.Context, r round) error {
 	a, b := p.member(0), p.member(1)
 	orderA := workload.Order{Kind: r.a.kind, Resource: p.resources[0], Amount: r.a.amount, Repeat: r.trap.repeat}
 	orderB := workload.Order{Kind: r.b.kind, Resource: p.resources[0], Amount: r.b.amount}
+	if p.variant.IsGuarded() {
+		orderA.Way, orderB.Way = inTransaction(r.a.way), inTransaction(r.b.way)
+	}
 	if !p.may(Pause) {
 		return errors.Join(p.whole(ctx, a, orderA), p.whole(ctx, b, orderB))
 	}
@@ -118,6 +121,14 @@ func (p *player) set(ctx context.Context, r round) error {
 	return errors.Join(a.finish(ctx), b.finish(ctx))
 }
 
+// inTransaction is the way, or another one if it has no steps to be frozen at.
+func inTransaction(way workload.Way) workload.Way {
+	if way == workload.Single {
+		return workload.Plain
+	}
+	return way
+}
+
 // whole lets a worker do one operation in peace.
 func (p *player) whole(ctx context.Context, m *member, o workload.Order) error {
 	if _, err := m.order(o); err != nil {
@@ -130,6 +141,12 @@ func (p *player) whole(ctx context.Context, m *member, o workload.Order) error {
 func (p *player) errand(ctx context.Context, i int, e errand) error {
 	m := p.member(i)
 	o := workload.Order{Kind: e.kind, Resource: p.resources[1+e.resource], Amount: e.amount, Obedient: e.obedient}
+	if p.variant.IsGuarded() {
+		o.Way = e.way
+		if e.also {
+			o.Also = p.resources[resourcesEach-1-e.resource]
+		}
+	}
 	if !p.may(e.fault.needs()) {
 		e.fault = nothing
 	}

@@ -80,7 +80,7 @@ func (r *run) witnesses() map[string]int {
 	for _, v := range workload.Guarded {
 		_, reports := r.journals[v].all()
 		seen[Regressions] += count(reports, func(r workload.Report) bool { return r.Event == "repaired" })
-		seen[Duplicates] += oracle.SharedTokens(reports, r.journals[v].resourceOf)
+		seen[Duplicates] += oracle.SharedTokens(reports)
 		seen[FencedOff] += count(reports, func(r workload.Report) bool { return r.Call == workload.CallCommit && r.Ended && is(r, "stale") })
 		seen[Ambiguous] += ambiguous(reports)
 	}

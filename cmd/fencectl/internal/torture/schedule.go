@@ -49,7 +49,9 @@ type round struct {
 type errand struct {
 	kind     workload.Kind
 	resource int
+	also     bool // the other resource too
 	amount   int64
+	way      workload.Way
 	obedient bool
 
 	fault fault
@@ -138,7 +140,9 @@ func (s *schedule) errand() errand {
 	e := errand{
 		kind:     workload.Kinds[s.rng.IntN(len(workload.Kinds))],
 		resource: s.rng.IntN(resourcesEach - 1),
+		also:     s.rng.IntN(8) == 0,
 		amount:   1 + s.rng.Int64N(100),
+		way:      workload.Ways[s.rng.IntN(len(workload.Ways))],
 		obedient: s.rng.IntN(2) == 0,
 		at:       workload.HoldingSteps[s.rng.IntN(len(workload.HoldingSteps))],
 		after:    s.between(0, 60*time.Millisecond),
@@ -150,6 +154,9 @@ func (s *schedule) errand() errand {
 			e.fault = o.fault
 			break
 		}
+	}
+	if e.way == workload.Single && (e.kind != workload.Append || e.also || e.fault == loseCommit) {
+		e.way = workload.Plain
 	}
 	if e.at == workload.Between && e.kind != workload.Transfer {
 		e.at = workload.Read

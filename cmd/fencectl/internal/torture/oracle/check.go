@@ -18,6 +18,7 @@ const (
 	TornRead     history.Kind = "torn read"     // a committed transfer rests on two accounts that do not fit together
 	Item         history.Kind = "item"          // inserts and deletes do not alternate, or did not leave what they should
 	Linearizable history.Kind = "linearization" // no order of the calls explains all answers
+	Half         history.Kind = "half"          // of a transaction on two resources one part is missing
 	Worker       history.Kind = "worker"        // one has ended by itself, or got stuck
 	Recovery     history.Kind = "recovery"      // after the last fault somebody could not work in time
 )
@@ -25,7 +26,7 @@ const (
 // Rules are all kinds, in the order in which they are shown.
 var Rules = []history.Kind{
 	history.LostUpdate, history.LostAppend, history.Repeated, history.Ghost, history.BrokenChain, history.Balance,
-	history.TokenOrder, history.SharedToken, history.CommitOrder, LogOrder, Account, TornRead, Item, Linearizable, Worker, Recovery,
+	history.TokenOrder, history.SharedToken, history.CommitOrder, LogOrder, Account, TornRead, Item, Half, Linearizable, Worker, Recovery,
 }
 
 // An Effect is what an operation did besides its append.
@@ -42,12 +43,13 @@ type State struct {
 	Effects  []Effect
 	Accounts map[string][2]int64 // left and right
 	Items    map[string]int
+	Pairs    map[string]string // operations on two resources: the names of both halves
 }
 
 // Of returns the part of the state that belongs to some resources.
 func (s State) Of(resources []string) State {
 	mine := func(resource string) bool { return slices.Contains(resources, resource) }
-	part := State{Log: s.Log, Balances: maps.Clone(s.Balances), Accounts: s.Accounts, Items: s.Items}
+	part := State{Log: s.Log, Balances: maps.Clone(s.Balances), Accounts: s.Accounts, Items: s.Items, Pairs: s.Pairs}
 	maps.DeleteFunc(part.Balances, func(resource string, _ int64) bool { return !mine(resource) })
 	for _, r := range s.Rows {
 		if mine(r.Resource) {
@@ -79,6 +81,7 @@ func Check(s State, t Told) []history.Violation {
 	c.log(s, t)
 	c.accounts(s, t)
 	c.items(s)
+	c.pairs(s)
 	return c.found
 }
 
@@ -178,8 +181,21 @@ func (c *checker) items(s State) {
 	}
 }
 
+// pairs looks for operations on two resources of which one half is there.
+func (c *checker) pairs(s State) {
+	there := make(map[string]bool)
+	for _, r := range s.Rows {
+		there[r.Op] = true
+	}
+	for _, op := range slices.Sorted(maps.Keys(s.Pairs)) {
+		if there[op] != there[s.Pairs[op]] {
+			c.add(Half, "of %s on two resources one half is there", op)
+		}
+	}
+}
+
 // SharedTokens returns how many tokens were handed out to more than one acquisition.
-func SharedTokens(reports []workload.Report, resourceOf func(op string) string) (n int) {
+func SharedTokens(reports []workload.Report) (n int) {
 	type key struct {
 		resource string
 		token    guard.Token
@@ -189,7 +205,7 @@ func SharedTokens(reports []workload.Report, resourceOf func(op string) string) 
 		if r.Step != workload.Granted || r.Token == 0 {
 			continue
 		}
-		k := key{resourceOf(r.Op), r.Token}
+		k := key{r.Resource, r.Token}
 		if nonces[k] == nil {
 			nonces[k] = make(map[string]bool)
 		}

@@ -7,6 +7,7 @@ import (
 	popular "github.com/bsm/redislock"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/history"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
@@ -19,12 +20,12 @@ const (
 
 // locks is what a worker locks with.
 type locks interface {
-	acquire(ctx context.Context, resource string) (hold, error)
+	acquire(ctx context.Context, resources ...string) (hold, error)
 }
 
 // A hold is a lock that is held.
 type hold struct {
-	fence   guard.Fence
+	fences  []guard.Fence
 	ctx     context.Context // ends with the lease
 	release func(ctx context.Context) error
 }
@@ -49,19 +50,19 @@ func (p *program) openLocks() (closing func(), err error) {
 
 type leases struct{ *lock.Locker }
 
-func (l leases) acquire(ctx context.Context, resource string) (hold, error) {
-	lease, err := l.Acquire(ctx, resource)
+func (l leases) acquire(ctx context.Context, resources ...string) (hold, error) {
+	lease, err := l.AcquireAll(ctx, resources...)
 	if err != nil {
 		return hold{}, err
 	}
-	return hold{lease.Fence(), lease.Context(), lease.Release}, nil
+	return hold{lease.Fences(), lease.Context(), lease.Release}, nil
 }
 
 // A gate is the guard of the locker: it reports the steps around the raise.
 type gate struct{ *program }
 
 func (g *gate) Raise(ctx context.Context, f guard.Fence) error {
-	g.step(Granted, Report{Token: f.Token, Nonce: f.Nonce})
+	g.step(Granted, about(f))
 	if !g.current.Obedient {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), callBound)
@@ -70,7 +71,7 @@ func (g *gate) Raise(ctx context.Context, f guard.Fence) error {
 	if err := g.raise(ctx, f); err != nil {
 		return err
 	}
-	g.step(Raised, Report{Token: f.Token, Nonce: f.Nonce})
+	g.step(Raised, about(f))
 	return nil
 }
 
@@ -79,11 +80,11 @@ func (p *program) raise(ctx context.Context, f guard.Fence) (err error) {
 	if p.store.guard() == nil {
 		return nil
 	}
-	p.call(CallRaise, f, func(r *Report) {
+	p.call(CallRaise, func(r *Report) {
 		err = p.store.guard().Raise(ctx, f)
 		r.Outcome = outcomeOf(err, true)
 		r.explain(err)
-	})
+	}, history.Row{Resource: f.Resource, Token: f.Token, Nonce: f.Nonce})
 	return err
 }
 
@@ -94,12 +95,13 @@ type popularLocks struct {
 	client *popular.Client
 }
 
-func (l popularLocks) acquire(ctx context.Context, resource string) (hold, error) {
+func (l popularLocks) acquire(ctx context.Context, resources ...string) (hold, error) {
+	resource := resources[0] // the controls have one at a time
 	held, err := l.client.Obtain(ctx, l.Prefix+":"+resource, l.TTL, &popular.Options{RetryStrategy: popular.LinearBackoff(retryWait)})
 	if err != nil {
 		return hold{}, err
 	}
 	f := guard.Fence{Resource: resource, Nonce: held.Token(), Holder: l.Name}
-	l.step(Granted, Report{Nonce: f.Nonce})
-	return hold{f, ctx, held.Release}, nil
+	l.step(Granted, about(f))
+	return hold{[]guard.Fence{f}, ctx, held.Release}, nil
 }

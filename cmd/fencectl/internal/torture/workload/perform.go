@@ -17,27 +17,35 @@ func (p *program) perform(ctx context.Context, o Order) {
 	p.mu.Unlock()
 	waiting, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
-	h, err := p.locks.acquire(waiting, o.Resource)
+	wanted := []string{o.Resource}
+	if o.Also != "" {
+		wanted = append(wanted, o.Also)
+	}
+	h, err := p.locks.acquire(waiting, wanted...)
 	if err != nil {
 		p.done(Report{Outcome: history.Failed}, err)
 		p.step(Released, Report{})
 		return
 	}
-	r := Report{Token: h.fence.Token, Nonce: h.fence.Nonce}
-	p.step(Leased, r)
+	fences := h.fences
+	if len(fences) == 2 && fences[0].Resource != o.Resource {
+		fences[0], fences[1] = fences[1], fences[0]
+	}
+	p.step(Leased, about(fences[0]))
 	work := h.ctx
 	if !o.Obedient {
 		work = ctx
-		if h.fence.Token > 0 {
-			work = guard.NewContext(ctx, h.fence)
+		if fences[0].Token > 0 {
+			work = guard.NewContext(ctx, fences...)
 		}
 	}
 	work, cancel = context.WithTimeout(work, callBound)
 	defer cancel()
-	r.Outcome, r.Torn, err = p.readAndWrite(work, h.fence)
+	r := about(fences[0])
+	r.Outcome, r.Torn, err = p.readAndWrite(work, fences)
 	p.done(r, err)
 
-	r = Report{Token: h.fence.Token, Nonce: h.fence.Nonce}
+	r = about(fences[0])
 	bounded, cancel := context.WithTimeout(ctx, releaseBound)
 	defer cancel()
 	r.explain(h.release(bounded))
@@ -51,13 +59,13 @@ func (p *program) done(r Report, err error) {
 
 // A plan is what was read, and what follows from it.
 type plan struct {
-	row         history.Row
-	left, right int64 // the accounts, of a transfer
-	there       bool  // the row, of a toggle
+	rows        []history.Row // one for each resource
+	left, right int64         // the accounts, of a transfer
+	there       bool          // the row, of a toggle
 }
 
-func (p *program) readAndWrite(ctx context.Context, f guard.Fence) (outcome history.Outcome, torn string, err error) {
-	was, err := p.read(ctx, f)
+func (p *program) readAndWrite(ctx context.Context, fences []guard.Fence) (outcome history.Outcome, torn string, err error) {
+	was, err := p.read(ctx, fences)
 	if err != nil {
 		return history.Failed, "", err
 	}
@@ -66,52 +74,80 @@ func (p *program) readAndWrite(ctx context.Context, f guard.Fence) (outcome hist
 	}
 	p.step(Read, Report{})
 	if p.current.Repeat {
-		if err := p.raise(ctx, f); err != nil {
+		if err := p.raise(ctx, fences[0]); err != nil {
 			if errors.Is(err, guard.ErrStale) {
 				return history.Refused, torn, err
 			}
 			return history.Failed, torn, err // the transaction was not begun
 		}
 	}
-	p.call(CallCommit, f, func(r *Report) {
-		written := false
-		err = p.store.inTx(ctx, f, func(tx writer) error {
-			p.step(Entered, Report{})
-			if err := p.write(ctx, tx, was); err != nil {
-				return err
-			}
-			p.step(Written, Report{})
-			written = true
-			return nil
-		})
-		// What the commit itself answers is definite only from those who look into it.
-		r.Outcome = outcomeOf(err, written && !p.store.definite())
+	p.call(CallCommit, func(r *Report) {
+		var ambiguous bool
+		ambiguous, err = p.commit(ctx, was, fences[0])
+		r.Outcome = outcomeOf(err, ambiguous)
 		r.explain(err)
 		outcome = r.Outcome
-	})
+	}, was.rows...)
 	return outcome, torn, err
 }
 
-func (p *program) read(ctx context.Context, f guard.Fence) (was plan, err error) {
-	p.call(CallRead, f, func(r *Report) {
-		was.row, err = history.Next(ctx, p.pool, p.current.Op, p.amount(), f)
-		was.row.Holder = p.Name
-		r.Value, r.Outcome = was.row.Previous, outcomeOf(err, true)
-		r.explain(err)
+// commit writes and commits. An error is ambiguous if it may have come after a commit
+// was sent, in a way of writing that does not look into what became of it.
+func (p *program) commit(ctx context.Context, was plan, f guard.Fence) (ambiguous bool, err error) {
+	way := p.current.Way
+	if way == Single {
+		return !p.store.definite(way), p.store.single(ctx, was.rows[0])
+	}
+	written := false
+	err = p.store.inTx(ctx, way, f, func(tx writer) error {
+		if way == Savepoint {
+			err := tx.undone(ctx, func(tx writer) error {
+				return tx.exec(ctx, history.SetBalance, f.Resource, -1)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		p.step(Entered, Report{})
+		if err := p.write(ctx, tx, was); err != nil {
+			return err
+		}
+		p.step(Written, Report{})
+		written = true
+		return nil
 	})
-	if err != nil {
-		return was, err
+	return written && !p.store.definite(way), err
+}
+
+func (p *program) read(ctx context.Context, fences []guard.Fence) (was plan, err error) {
+	for i, f := range fences {
+		op, amount := p.current.Op, p.amount()
+		if i == 1 {
+			op, amount = AlsoOp(op), 1
+		}
+		row := history.Row{Op: op, Resource: f.Resource, Token: f.Token, Nonce: f.Nonce}
+		p.call(CallRead, func(r *Report) {
+			row, err = history.Next(ctx, p.pool, op, amount, f)
+			row.Holder = p.Name
+			r.Value, r.Outcome = row.Previous, outcomeOf(err, true)
+			r.explain(err)
+		}, row)
+		if err != nil {
+			return was, err
+		}
+		was.rows = append(was.rows, row)
 	}
 	const account = "SELECT value FROM account WHERE resource = $1 AND side = $2"
+	resource := fences[0].Resource
 	switch p.current.Kind {
 	case Transfer:
-		if err := p.pool.QueryRow(ctx, account, f.Resource, "left").Scan(&was.left); err != nil {
+		if err := p.pool.QueryRow(ctx, account, resource, "left").Scan(&was.left); err != nil {
 			return was, err
 		}
 		p.step(Between, Report{})
-		return was, p.pool.QueryRow(ctx, account, f.Resource, "right").Scan(&was.right)
+		return was, p.pool.QueryRow(ctx, account, resource, "right").Scan(&was.right)
 	case Toggle:
-		return was, p.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM item WHERE resource = $1", f.Resource).Scan(&was.there)
+		return was, p.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM item WHERE resource = $1", resource).Scan(&was.there)
 	}
 	return was, nil
 }
@@ -125,10 +161,12 @@ func (p *program) amount() int64 {
 }
 
 func (p *program) write(ctx context.Context, tx writer, was plan) error {
-	if err := tx.append(ctx, was.row); err != nil {
-		return err
+	for _, row := range was.rows {
+		if err := tx.append(ctx, row); err != nil {
+			return err
+		}
 	}
-	resource, amount := was.row.Resource, p.current.Amount
+	resource, amount := was.rows[0].Resource, p.current.Amount
 	effect := p.current.Kind
 	switch p.current.Kind {
 	case Append:

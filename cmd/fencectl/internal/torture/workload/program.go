@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // A program is a worker from the inside.
@@ -92,22 +94,36 @@ func (p *program) step(s Step, r Report) {
 	}
 }
 
-// call reports a call before and after it.
-func (p *program) call(c Call, f guard.Fence, do func(r *Report)) {
-	p.mu.Lock()
-	p.calls++
-	r := Report{Call: c, Number: p.calls, Token: f.Token, Nonce: f.Nonce}
-	p.mu.Unlock()
-	p.report(r)
-	do(&r)
-	r.Ended = true
-	p.report(r)
+// about is a report on a fence.
+func about(f guard.Fence) Report {
+	return Report{Resource: f.Resource, Token: f.Token, Nonce: f.Nonce}
+}
+
+// call reports a call before and after it: for each row of a transaction one.
+func (p *program) call(c Call, do func(r *Report), rows ...history.Row) {
+	reports := make([]Report, len(rows))
+	for i, row := range rows {
+		p.mu.Lock()
+		p.calls++
+		reports[i] = Report{Call: c, Number: p.calls, Op: row.Op, Resource: row.Resource, Token: row.Token, Nonce: row.Nonce}
+		p.mu.Unlock()
+		p.report(reports[i])
+	}
+	var result Report
+	do(&result)
+	if len(rows) > 1 && result.Outcome == history.Refused {
+		result.Outcome = history.Failed // one of the fences may still be in force
+	}
+	for _, r := range reports {
+		r.Ended, r.Outcome, r.Value, r.Error, r.Is = true, result.Outcome, result.Value, result.Error, result.Is
+		p.report(r)
+	}
 }
 
 func (p *program) report(r Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.At, r.Worker, r.Op = Now(), p.Name, p.op
+	r.At, r.Worker, r.Op = Now(), p.Name, cmp.Or(r.Op, p.op)
 	if err := p.out.Encode(r); err != nil {
 		if _, bug := errors.AsType[*json.MarshalerError](err); bug {
 			fmt.Fprintln(os.Stderr, "worker:", err)
@@ -122,7 +138,8 @@ func (p *program) observe(e guard.Event) {
 	case guard.EventAcquired, guard.EventRaised, guard.EventCommitted, guard.EventRenewed:
 		return
 	}
-	r := Report{Event: e.Kind.String(), Token: e.Fence.Token, Nonce: e.Fence.Nonce}
+	r := about(e.Fence)
+	r.Event = e.Kind.String()
 	r.explain(e.Err)
 	p.report(r)
 }

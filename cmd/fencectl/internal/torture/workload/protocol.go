@@ -49,6 +49,22 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{Append, Transfer, Toggle}
 
+// A Way is how a guarded variant gets to its transaction; the controls have but one.
+type Way string
+
+// The ways.
+const (
+	Plain        Way = ""
+	Repeatable   Way = "repeatable read"
+	Serializable Way = "serializable"
+	Savepoint    Way = "savepoint" // writes nonsense first, and rolls back to a savepoint before that
+	ByHand       Way = "by hand"   // another door of the same guard: Enter in a transaction of the caller's, the wrapped driver, GORM's Begin
+	Single       Way = "single"    // one statement, without a transaction of the caller's; for an append alone
+)
+
+// Ways are all of them.
+var Ways = []Way{Plain, Repeatable, Serializable, Savepoint, ByHand, Single}
+
 // Total is the sum of the two accounts of a resource.
 const Total = 1_000_000
 
@@ -107,18 +123,25 @@ type Order struct {
 	Op       string
 	Kind     Kind
 	Resource string
+	Also     string // a second resource, which gets an append in the same transaction
 	Amount   int64
+	Way      Way
 	Hold     []Step        // where to wait
 	Obedient bool          // stops when its lease is lost, as it should; else it goes on, as if it had paused right after its last look
 	Repeat   bool          // raises again before it writes, as if the first reply had been lost
 	Patience time.Duration // for the lock
 }
 
+// AlsoOp is the name of the append to the second resource.
+func AlsoOp(op string) string { return op + "+" }
+
 // A Report is one line of the output.
 type Report struct {
 	At     int64 // by Now
 	Worker string
 	Op     string `json:",omitempty"`
+
+	Resource string `json:",omitempty"` // of a fence or a call
 
 	Step  Step   `json:",omitempty"`
 	Event string `json:",omitempty"` // of the locker

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,7 @@ func (p *program) openSQL(config *pgx.ConnConfig) (closing func(), err error) {
 		db.SetMaxOpenConns(4)
 		closing = func() { _ = db.Close() } // at the end there is nothing to lose
 		if p.Variant == SQLGuard {
-			p.store, err = newSQLStore(db, opts)
+			p.store, err = newSQLStore(db, sql.OpenDB(sqlguard.Wrap(stdlib.GetConnector(*config), sqlguard.Postgres, opts...)), opts)
 		} else {
 			p.store, err = newGormStore(db, opts)
 		}
@@ -38,9 +39,10 @@ func (p *program) openSQL(config *pgx.ConnConfig) (closing func(), err error) {
 	}
 }
 
-func newSQLStore(db *sql.DB, opts []sqlguard.Option) (store, error) {
+func newSQLStore(db, wrapped *sql.DB, opts []sqlguard.Option) (store, error) {
 	g, err := sqlguard.New(db, sqlguard.Postgres, opts...)
-	return sqlStore{g}, err
+	wrapped.SetMaxOpenConns(4)
+	return sqlStore{g, wrapped}, err
 }
 
 func newGormStore(db *sql.DB, opts []sqlguard.Option) (store, error) {
@@ -52,13 +54,37 @@ func newGormStore(db *sql.DB, opts []sqlguard.Option) (store, error) {
 	return gormStore{orm, g}, orm.Use(g)
 }
 
-type sqlStore struct{ *sqlguard.Guard }
+type sqlStore struct {
+	*sqlguard.Guard
+	wrapped *sql.DB // which closes with the process
+}
 
 func (s sqlStore) guard() guard.Guard { return s.Guard }
-func (s sqlStore) definite() bool     { return true }
+func (s sqlStore) definite(Way) bool  { return true }
 
-func (s sqlStore) inTx(ctx context.Context, _ guard.Fence, fn func(tx writer) error) error {
-	return s.InTx(ctx, func(tx *sql.Tx) error { return fn(sqlTx{tx}) })
+func (s sqlStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+	do := func(tx *sql.Tx) error { return fn(sqlTx{tx}) }
+	switch way {
+	case ByHand:
+		tx, err := s.wrapped.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := do(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	case Repeatable:
+		return s.InTxOptions(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, do)
+	case Serializable:
+		return s.InTxOptions(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}, do)
+	}
+	return s.InTx(ctx, do)
+}
+
+func (s sqlStore) single(ctx context.Context, row history.Row) error {
+	_, err := s.wrapped.ExecContext(ctx, history.Single, row.Args()...)
+	return err
 }
 
 type sqlTx struct{ *sql.Tx }
@@ -75,6 +101,13 @@ func (tx sqlTx) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
+func (tx sqlTx) undone(ctx context.Context, fn func(tx writer) error) error {
+	if err := tx.exec(ctx, "SAVEPOINT undone"); err != nil {
+		return err
+	}
+	return errors.Join(fn(tx), tx.exec(ctx, "ROLLBACK TO SAVEPOINT undone"))
+}
+
 type gormStore struct {
 	db *gorm.DB
 	*gormguard.Plugin
@@ -83,15 +116,39 @@ type gormStore struct {
 func (s gormStore) guard() guard.Guard { return s.Plugin }
 
 // definite is false: GORM hands on what the driver says of a commit.
-func (s gormStore) definite() bool { return false }
+func (s gormStore) definite(Way) bool { return false }
 
-func (s gormStore) inTx(ctx context.Context, _ guard.Fence, fn func(tx writer) error) error {
-	return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := gormguard.Enter(tx); err != nil {
-			return err
+func (s gormStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+	db := s.db.WithContext(ctx)
+	if way == ByHand {
+		tx := db.Begin()
+		if tx.Error != nil {
+			return tx.Error
+		}
+		if err := fn(gormTx{tx}); err != nil {
+			return errors.Join(err, tx.Rollback().Error)
+		}
+		return tx.Commit().Error
+	}
+	var opts []*sql.TxOptions
+	switch way {
+	case Repeatable:
+		opts = append(opts, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	case Serializable:
+		opts = append(opts, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	}
+	return db.Transaction(func(tx *gorm.DB) error {
+		if way != Savepoint { // there it is entered inside, and lost with the savepoint
+			if err := gormguard.Enter(tx); err != nil {
+				return err
+			}
 		}
 		return fn(gormTx{tx})
-	})
+	}, opts...)
+}
+
+func (s gormStore) single(ctx context.Context, row history.Row) error {
+	return s.db.WithContext(ctx).Exec(history.Single, row.Args()...).Error
 }
 
 type gormTx struct{ *gorm.DB }
@@ -130,4 +187,17 @@ func (tx gormTx) append(_ context.Context, row history.Row) error {
 
 func (tx gormTx) exec(_ context.Context, sql string, args ...any) error {
 	return tx.Exec(sql, args...).Error
+}
+
+// undone is GORM's nested transaction, which is a savepoint.
+func (tx gormTx) undone(_ context.Context, fn func(tx writer) error) (err error) {
+	undo := errors.New("undo")
+	rolledBack := tx.Transaction(func(tx *gorm.DB) error {
+		err = fn(gormTx{tx})
+		return undo
+	})
+	if !errors.Is(rolledBack, undo) {
+		err = errors.Join(err, rolledBack)
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/history"
@@ -15,14 +16,16 @@ import (
 // A store is the way of a variant to the data.
 type store interface {
 	guard() guard.Guard // nil: nothing is raised
-	inTx(ctx context.Context, f guard.Fence, fn func(tx writer) error) error
-	definite() bool // an error of the commit, other than ErrCommitUnknown, says that nothing was written
+	inTx(ctx context.Context, way Way, f guard.Fence, fn func(tx writer) error) error
+	single(ctx context.Context, row history.Row) error
+	definite(way Way) bool // an error of the commit, other than ErrCommitUnknown, says that nothing was written
 }
 
 // A writer is a transaction.
 type writer interface {
 	append(ctx context.Context, row history.Row) error
 	exec(ctx context.Context, sql string, args ...any) error
+	undone(ctx context.Context, fn func(tx writer) error) error // runs fn and rolls back to before it
 }
 
 // open makes the store of the variant.
@@ -34,7 +37,7 @@ func (p *program) open(config *pgx.ConnConfig) (closing func(), err error) {
 	closing = func() {}
 	switch p.Variant {
 	case PgGuard:
-		p.store = pgStore{fences}
+		p.store = pgStore{fences, p.pool}
 	case SQLGuard, GormGuard:
 		closing, err = p.openSQL(config)
 	case NoGuard, PopularLock:
@@ -51,13 +54,35 @@ func (p *program) open(config *pgx.ConnConfig) (closing func(), err error) {
 	return closing, err
 }
 
-type pgStore struct{ *pgguard.Guard }
+type pgStore struct {
+	*pgguard.Guard
+	pool *pgxpool.Pool
+}
 
-func (s pgStore) guard() guard.Guard { return s.Guard }
-func (s pgStore) definite() bool     { return true }
+func (s pgStore) guard() guard.Guard    { return s.Guard }
+func (s pgStore) definite(way Way) bool { return way != ByHand }
 
-func (s pgStore) inTx(ctx context.Context, _ guard.Fence, fn func(tx writer) error) error {
-	return s.InTx(ctx, func(tx pgx.Tx) error { return fn(pgTx{tx}) })
+func (s pgStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+	do := func(tx pgx.Tx) error { return fn(pgTx{tx}) }
+	switch way {
+	case ByHand:
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if err := s.Enter(ctx, tx); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+	case Repeatable:
+		return s.InTxOptions(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, do)
+	case Serializable:
+		return s.InTxOptions(ctx, pgx.TxOptions{IsoLevel: pgx.Serializable}, do)
+	}
+	return s.InTx(ctx, do)
+}
+
+func (s pgStore) single(ctx context.Context, row history.Row) error {
+	_, err := s.Exec(ctx, history.Single, row.Args()...)
+	return err
 }
 
 type pgTx struct{ pgx.Tx }
@@ -67,6 +92,14 @@ func (tx pgTx) append(ctx context.Context, row history.Row) error { return row.W
 func (tx pgTx) exec(ctx context.Context, sql string, args ...any) error {
 	_, err := tx.Exec(ctx, sql, args...)
 	return err
+}
+
+func (tx pgTx) undone(ctx context.Context, fn func(tx writer) error) error {
+	inner, err := tx.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(pgTx{inner}), inner.Rollback(ctx))
 }
 
 // A plainStore is that of a negative control: a transaction as everybody writes it,
@@ -79,9 +112,13 @@ type plainStore struct {
 }
 
 func (s plainStore) guard() guard.Guard { return s.raises }
-func (s plainStore) definite() bool     { return false }
+func (s plainStore) definite(Way) bool  { return false }
 
-func (s plainStore) inTx(ctx context.Context, f guard.Fence, fn func(tx writer) error) error {
+func (s plainStore) single(context.Context, history.Row) error {
+	return errors.New("the controls write in transactions")
+}
+
+func (s plainStore) inTx(ctx context.Context, _ Way, f guard.Fence, fn func(tx writer) error) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		return err
