@@ -235,4 +235,16 @@ var mutants = []mutant{
 		"metrics: who gets no lock is counted apart", "internal/metrics/record.go",
 		"s.Count(ctx, Acquisitions, acquired(e.Err))", "s.Count(ctx, Acquisitions, 0)", "guard/...", ".",
 	},
+	{
+		"torture: by the log of commits tokens never decrease", "cmd/fencectl/internal/torture/oracle/check.go",
+		"case r.Token < before.Token:", "case false:", "cmd/fencectl/internal/torture/oracle", "TestCheck",
+	},
+	{
+		"torture: a commit needs the value that it had read", "cmd/fencectl/internal/torture/oracle/register.go",
+		"mine && in.after == s.value", "mine", "cmd/fencectl/internal/torture/oracle", "TestRegister",
+	},
+	{
+		"torture: a control that comes out whole makes the run worthless", "cmd/fencectl/internal/torture/result.go",
+		"case v.Control && !v.Caught():", "case false:", "cmd/fencectl/internal/torture", "TestConclude",
+	},
 }

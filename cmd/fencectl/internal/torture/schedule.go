@@ -10,7 +10,7 @@ import (
 const (
 	ttl         = 600 * time.Millisecond
 	lockTimeout = 3 * time.Second
-	idleTimeout = 1500 * time.Millisecond // of a transaction: after that the server ends it
+	idleTimeout = 2 * time.Second // of a transaction: after that the server ends it
 
 	resourcesEach = 3 // of a variant; the first one is for traps alone
 )
