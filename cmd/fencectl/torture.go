@@ -40,8 +40,9 @@ DATABASE_URL) it uses yours: under random names, removing what it made, without 
 FLUSHALL, a restart or whatever else others could feel.
 
 Faults: pause, kill, cut, reply, forget, terminate, and on private servers flush,
-snapshot, promote, crash, clock. A seed repeats the choices of an earlier run, though
-not its timing.
+snapshot, promote, crash, clock. Fewer than all are for narrowing down what was found:
+they will hardly break every control. A seed repeats the choices of an earlier run,
+though not its timing.
 
 It goes on for up to a minute longer while a control was not caught or a fault not seen.
 Exit code 0 if every guarded history is clean, 1 if one is not, 2 if the run shows

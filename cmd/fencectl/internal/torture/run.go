@@ -184,9 +184,9 @@ const (
 )
 
 // awaitEnd returns when the time is up: after the run's length, or somewhat later if
-// the run shows nothing yet.
+// the run shows nothing yet, unless it was asked to do without some of the faults.
 func (r *run) awaitEnd(ctx context.Context) {
-	if !sleep(ctx, r.options.Length) || !r.may(Pause) {
+	if !sleep(ctx, r.options.Length) || len(r.options.Faults) < len(Faults) {
 		return
 	}
 	late := time.Now().Add(min(max(r.options.Length, leastExtra), mostExtra))
