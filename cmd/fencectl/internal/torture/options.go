@@ -32,8 +32,8 @@ var (
 	// Faults are all of them.
 	Faults = []Fault{Pause, Kill, Cut, Reply, Forget, Terminate, Flush, Snapshot, Promote, Crash, Clock}
 
-	shared  = []Fault{Terminate, Flush, Snapshot, Promote, Crash, Clock}
-	private = []Fault{Flush, Snapshot, Promote, Crash, Clock} // for servers that nobody else uses
+	// shared are those that happen to all variants at once.
+	shared = []Fault{Terminate, Flush, Snapshot, Promote, Crash, Clock}
 )
 
 // ParseFaults reads a list with commas. "all" and "none" are what they say.

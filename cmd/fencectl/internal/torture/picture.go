@@ -53,6 +53,9 @@ func (res *Result) drawn(v *Verdict) plot.Variant {
 		}
 	}
 	drawn := plot.Variant{Name: string(v.Variant), Verdict: v.anomalies(), Bad: v.Control != v.Caught() || !v.Control && len(v.Anomalies) > 0}
+	if len(v.Anomalies) == 0 && !v.Control {
+		drawn.Verdict = "no anomaly"
+	}
 	for _, resource := range resources(v.Variant) {
 		r := plot.Resource{Name: resource}
 		for _, key := range slices.SortedFunc(maps.Keys(a.lanes), func(a, b [2]string) int { return cmp.Compare(a[1], b[1]) }) {

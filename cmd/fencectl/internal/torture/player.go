@@ -196,6 +196,7 @@ func (p *player) befall(ctx context.Context, i int, m *member, e errand) error {
 		p.note(Killed, p.variant, m.name, from, string(e.fault))
 		return p.replace(i)
 	case loseCommit:
+		before := m.postgres.Lost()
 		m.postgres.LoseReply("commit")
 		if err := m.goOn(); err != nil {
 			return err
@@ -203,7 +204,9 @@ func (p *player) befall(ctx context.Context, i int, m *member, e errand) error {
 		if err := m.finish(ctx); err != nil {
 			return err
 		}
-		p.note(Lost, p.variant, m.name, from, string(e.fault))
+		if m.postgres.Lost() > before {
+			p.note(Lost, p.variant, m.name, from, string(e.fault))
+		}
 	case cutRedis, loseRedis, cutPostgres:
 		what := map[fault]func(){cutRedis: m.redis.Cut, loseRedis: m.redis.Silence, cutPostgres: m.postgres.Cut}
 		what[e.fault]()

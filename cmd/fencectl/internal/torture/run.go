@@ -215,8 +215,15 @@ func (r *run) may(f Fault) bool {
 	if f == "" {
 		return true
 	}
-	if slices.Contains(private, f) && (!r.stage.redis.own() || r.stage.postgres == nil) {
-		return false
+	switch f {
+	case Flush, Snapshot, Promote, Clock:
+		if !r.stage.redis.own() {
+			return false // others may use it
+		}
+	case Crash:
+		if r.stage.postgres == nil {
+			return false
+		}
 	}
 	return slices.Contains(r.options.Faults, f) && (f != Clock || r.stage.redis.clocks)
 }

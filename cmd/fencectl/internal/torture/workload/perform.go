@@ -15,6 +15,10 @@ func (p *program) perform(ctx context.Context, o Order) {
 	p.mu.Lock()
 	p.op = o.Op
 	p.mu.Unlock()
+	select {
+	case <-p.goOn: // meant for the operation before, which did not get to where it was to wait
+	default:
+	}
 	waiting, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
 	wanted := []string{o.Resource}
