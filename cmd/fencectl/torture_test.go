@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,9 +119,20 @@ func TestTorture(t *testing.T) {
 func TestTortureOnTheServersOfTheUser(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	calls := commandCalls(t, s.rdb)
-	r, got := torture(t, call{args: []string{"--seconds", "15", "--seed", "3", "--redis", s.redis}, env: []string{"FENCING_POSTGRES_URL=" + s.db.url}})
+	calls, out := commandCalls(t, s.rdb), t.TempDir()
+	address, err := url.Parse(s.db.url)
+	require.NoError(t, err)
+	if _, has := address.User.Password(); !has { // a server that trusts everybody takes any
+		address.User = url.UserPassword(address.User.Username(), half1+half2)
+	}
+	r, got := torture(t, call{args: []string{"--seconds", "15", "--seed", "3", "--out", out, "--redis", s.redis}, env: []string{"FENCING_POSTGRES_URL=" + address.String()}})
 	requireClean(t, r, got)
+	requireSecret(t, r, "a torture")
+	for _, name := range []string{"history.html", "reports.jsonl"} {
+		text, err := os.ReadFile(filepath.Join(out, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(text), half1, name)
+	}
 	require.Equal(t, []string{"flush", "snapshot", "promote", "crash", "clock"}, got.LeftOut)
 	require.Equal(t, calls, commandCalls(t, s.rdb), "no FLUSHALL, no FLUSHDB on a server of others")
 	require.Equal(t, s.before, s.db.schemas(t))

@@ -194,8 +194,15 @@ func (r *run) awaitEnd(ctx context.Context) {
 	}
 }
 
-// shown reports whether every control has lost an update and every witness was seen.
+// shown reports whether every control has lost an update, every witness was seen, and
+// every fault that all share has happened.
 func (r *run) shown(ctx context.Context) bool {
+	happened := r.faults()
+	for _, f := range shared {
+		if r.may(f) && happened[string(f)] == 0 {
+			return false
+		}
+	}
 	for _, n := range r.witnesses() {
 		if n == 0 {
 			return false
