@@ -176,7 +176,7 @@ func TestTortureFindsAGuardThatLetsStaleWritesIn(t *testing.T) {
 		END $$;
 		CREATE EVENT TRIGGER sabotage ON ddl_command_end WHEN TAG IN ('CREATE FUNCTION') EXECUTE FUNCTION sabotage()`)
 	out := t.TempDir()
-	r, got := torture(t, call{args: []string{"--seconds", "8", "--faults", "pause", "--out", out, "--redis", s.redis, "--postgres", s.db.url}})
+	r, got := torture(t, call{args: []string{"--seconds", "12", "--faults", "pause", "--out", out, "--redis", s.redis, "--postgres", s.db.url}})
 	require.Equal(t, 1, r.code, "%s%s", r.stdout, r.stderr)
 	require.False(t, got.Clean)
 	for _, v := range got.Variants {

@@ -18,7 +18,8 @@ import (
 
 const (
 	quietBound     = 30 * time.Second // for the backends of the workers to end
-	porcupineBound = 20 * time.Second // for one resource
+	porcupineBound = 20 * time.Second // for one resource of a guarded variant
+	controlBound   = 5 * time.Second  // of a control, which others see break as well
 )
 
 // judge ends the workers, and holds what they have said against what is there.
@@ -61,7 +62,11 @@ func (r *run) verdict(v workload.Variant, state oracle.State) *Verdict {
 		Committed: j.count(history.Committed), Refused: j.count(history.Refused), Failed: j.count(history.Failed), Unknown: j.count(history.Unknown),
 		Violations: append(oracle.Check(state, told), r.broken[v]...), told: told, state: state, resourceOf: j.resourceOf,
 	}
-	d.linear = oracle.Register(state, told, porcupineBound)
+	bound := porcupineBound
+	if d.Control {
+		bound = controlBound
+	}
+	d.linear = oracle.Register(state, told, bound)
 	for _, l := range d.linear {
 		switch l.Result {
 		case porcupine.Illegal:

@@ -51,7 +51,7 @@ func (res *Result) sentence() string {
 	case !res.Clean:
 		return fmt.Sprintf("NOT CLEAN: a guarded history is broken. That is a defect of fencing; please report it with the seed %d.", res.Seed)
 	case !res.Trustworthy:
-		return "NOT TO BE TRUSTED: " + strings.Join(res.Doubts, "; ") + ". A longer run may tell."
+		return "NOT TO BE TRUSTED: " + strings.Join(res.Doubts, "; ") + ". A longer run, with all faults, may tell."
 	}
 	return "OK: every guarded history is clean, and the same faults were seen to break each control."
 }
