@@ -283,7 +283,7 @@ func (r *run) progress(ctx context.Context) {
 	for sleep(ctx, time.Second) {
 		s := Status{Elapsed: r.now(), Length: r.options.Length, Phase: "torturing"}
 		if s.Elapsed > s.Length {
-			s.Phase = "recovering"
+			s.Phase = "finishing"
 		}
 		for _, j := range r.journals {
 			outcomes, _ := j.all()
