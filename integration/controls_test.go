@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/worker"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // Negative controls: the same schedules without a part of the protection. Each must

@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/stack"
 	"github.com/go-fencing/fencing/integration/worker"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // newSplit puts a system on a Redis with a replica that has everything up to now

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/stack"
 	"github.com/go-fencing/fencing/integration/worker"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // S5: a stale transaction sits idle with the gate. The server ends it in time for

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/stack"
 	"github.com/go-fencing/fencing/integration/worker"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // S13: FLUSHALL takes a lock from a holder that is alive and well, and the counter

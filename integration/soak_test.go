@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/stack"
 	"github.com/go-fencing/fencing/integration/worker"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // seedEnv repeats the choices of an earlier run, though not its timing.

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/integration/history"
 	"github.com/go-fencing/fencing/integration/stack"
 	"github.com/go-fencing/fencing/integration/worker"
 	"github.com/go-fencing/fencing/internal/faultlink"
+	"github.com/go-fencing/fencing/internal/history"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/migrations"
 )

@@ -8,15 +8,17 @@
 //	fencectl run nightly-report -- ./report.sh      a command under a lock and its fence
 //	fencectl ls inventory:                          who holds what
 //	fencectl doctor                                 what makes it unsafe, or a nuisance
+//	fencectl torture --seconds 60                   the guards under faults, and controls that must break
 //	fencectl version
 //
 // Results go to stdout, everything else to stderr. Exit codes:
 //
 //	0    done, and the answer is good
-//	1    done, and the answer is bad: the history of the demo is not clean, the
-//	     fence schema is not up to date, tables in use forbid to remove it, a lock
-//	     is held or was lost, or the doctor has found a fault
-//	2    bad usage or bad input; nothing was changed
+//	1    done, and the answer is bad: the history of the demo or the torture is not
+//	     clean, the fence schema is not up to date, tables in use forbid to remove it,
+//	     a lock is held or was lost, or the doctor has found a fault
+//	2    bad usage or bad input, and nothing was changed; or a torture that shows
+//	     nothing
 //	3    a server could not be reached, refused or failed, or stdout could not be written
 //	130  interrupted
 //

@@ -29,6 +29,9 @@ var (
 	// errAnswer: the command has run and said on stdout what is not as it should be.
 	errAnswer = errors.New("bad answer")
 
+	// errUntrusted: the command has run, and said on stdout why that shows nothing.
+	errUntrusted = errors.New("not to be trusted")
+
 	// errServer: a server that was reached did not do what it was asked for.
 	errServer = errors.New("server failed")
 
@@ -54,7 +57,7 @@ func exitCode(ctx context.Context, err error) int {
 		return e.code
 	case errors.Is(err, errAnswer), errors.Is(err, migrations.ErrProtected), errors.Is(err, migrations.ErrNewer):
 		return exitAnswer
-	case errors.Is(err, target.ErrInvalid):
+	case errors.Is(err, target.ErrInvalid), errors.Is(err, errUntrusted):
 		return exitUsage
 	case unwritten(err), errors.Is(err, target.ErrUnreachable), errors.Is(err, errServer), errors.Is(err, demo.ErrUnfinished), errors.Is(err, localserver.ErrNotInstalled):
 		return exitServer

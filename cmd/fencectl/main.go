@@ -31,7 +31,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
-	if err != nil && !errors.Is(err, errAnswer) {
+	if err != nil && !errors.Is(err, errAnswer) && !errors.Is(err, errUntrusted) {
 		secrets := target.NewSecrets(append(args, environment()...)...)
 		_, _ = fmt.Fprintln(stderr, "fencectl:", secrets.Hide(target.OneLine(suggested(err.Error()))))
 	}

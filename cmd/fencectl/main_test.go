@@ -65,7 +65,7 @@ func (c call) command(t *testing.T) *exec.Cmd {
 	program := c.program
 	if program == "" {
 		find := built
-		if len(c.args) > 0 && c.args[0] == "demo" {
+		if len(c.args) > 0 && (c.args[0] == "demo" || c.args[0] == "torture") {
 			find = os.Executable
 		}
 		var err error

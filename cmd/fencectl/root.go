@@ -21,17 +21,18 @@ runs commands under it.
 
 Results go to stdout, everything else to stderr. Exit codes:
   0    done, and the answer is good
-  1    done, and the answer is bad: the history of the demo is not clean, the
-       fence schema is not up to date, tables in use forbid to remove it, a lock
-       is held or was lost, or the doctor has found a fault
-  2    bad usage or bad input; nothing was changed
+  1    done, and the answer is bad: the history of the demo or the torture is not
+       clean, the fence schema is not up to date, tables in use forbid to remove it,
+       a lock is held or was lost, or the doctor has found a fault
+  2    bad usage or bad input, and nothing was changed; or a torture that shows
+       nothing
   3    a server could not be reached, refused or failed, or stdout could not be written
   130  interrupted
 "fencectl run" has those of its command.
 
 With --json stdout has one JSON value, of the demo one a line. The value of exit
-code 1 is there too; an error is text on stderr all the same, and of all commands
-but the demo, which prints as it plays, then stdout stays empty.
+code 1 is there too, and that of a torture; an error is text on stderr all the same,
+and of all commands but the demo, which prints as it plays, then stdout stays empty.
 
 Passwords are better kept in the variables than on the command line, which every
 user of the machine can read. No output ever has one.`
@@ -68,7 +69,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
 	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
 	flags.BoolVar(&a.json, "json", false, "print JSON; errors stay text on stderr")
-	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newVersion(a))
+	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newTorture(a), newTortureWorker(a), newVersion(a))
 	return root
 }
 

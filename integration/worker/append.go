@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/internal/history"
 	"github.com/go-fencing/fencing/pgguard"
 )
 

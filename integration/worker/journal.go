@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // A Journal is what the workers of one test were told and have said.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 // configEnv turns the test binary into a worker; it has a Config in JSON.

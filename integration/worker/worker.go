@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 const (

@@ -9,9 +9,11 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/internal/localserver"
@@ -77,4 +79,28 @@ func dial(addr string) error {
 		return err
 	}
 	return conn.Close()
+}
+
+// A backend that is forked while the server is being killed must not be in the way
+// of the next start.
+func TestAKilledPostgresStartsAgainUnderAStormOfConnections(t *testing.T) {
+	t.Parallel()
+	s := startPostgres(t, localserver.PostgresOptions{Settings: map[string]string{"fsync": "off"}})
+	storm, calm := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for storm.Err() == nil {
+				if conn, err := pgx.Connect(storm, s.URL("")); err == nil { // it is down now and then
+					_ = conn.Close(storm)
+				}
+			}
+		})
+	}
+	defer clients.Wait()
+	defer calm()
+	for range 10 {
+		require.NoError(t, s.Kill())
+		require.NoError(t, s.Restart(t.Context()))
+	}
 }

@@ -31,5 +31,6 @@ func (relative) alive() bool { return false }
 func (relative) resume() {}
 func (relative) kill()   {}
 
+func stop(*os.Process) error      { return nil }
 func suspend(*os.Process) error   { return errors.ErrUnsupported }
 func unsuspend(*os.Process) error { return errors.ErrUnsupported }

@@ -75,10 +75,13 @@ func signalAll(child *os.Process, family []relative, sig syscall.Signal) error {
 	return err
 }
 
+// stop stops the child alone.
+func stop(child *os.Process) error { return child.Signal(syscall.SIGSTOP) }
+
 // suspend stops the child first, so that it cannot fork past the list of its
 // children.
 func suspend(child *os.Process) error {
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
+	if err := stop(child); err != nil {
 		return err
 	}
 	family, err := children(child.Pid)

@@ -83,6 +83,10 @@ func (s *server) kill() error {
 	if err != nil {
 		return err
 	}
+	// Stopped, it cannot fork past the list of its children.
+	if err := stop(child); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("localserver: kill %s: %w", s.name, err)
+	}
 	family, err := children(child.Pid)
 	if err != nil {
 		return fmt.Errorf("localserver: kill %s: %w", s.name, err)

@@ -391,4 +391,16 @@ var mutants = []mutant{
 		"objectguard: a locked file is still in its place", "guard/objectguard/dir.go",
 		"if !localfile.Linked(f) {", "if false {", "guard/objectguard", "Processes|Buckets",
 	},
+	{
+		"torture: by the log of commits tokens never decrease", "cmd/fencectl/internal/torture/oracle/check.go",
+		"case r.Token < before.Token:", "case false:", "cmd/fencectl/internal/torture/oracle", "TestCheck",
+	},
+	{
+		"torture: a commit needs the value that it had read", "cmd/fencectl/internal/torture/oracle/register.go",
+		"mine && in.after == s.value", "mine", "cmd/fencectl/internal/torture/oracle", "TestRegister",
+	},
+	{
+		"torture: a control that comes out whole makes the run worthless", "cmd/fencectl/internal/torture/result.go",
+		"case v.Control && !v.Caught():", "case false:", "cmd/fencectl/internal/torture", "TestConclude",
+	},
 }

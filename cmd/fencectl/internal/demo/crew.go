@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/freeze"
 )
 
 // A member is a worker process as the director sees it.
@@ -25,7 +27,7 @@ type member struct {
 // hire starts a worker. command is the program and arguments that call Work.
 func hire(command []string, s setup) (*member, error) {
 	m := &member{name: s.Name, cmd: exec.Command(command[0], command[1:]...), replies: make(chan reply), ended: make(chan struct{})}
-	m.cmd.SysProcAttr = ownGroup()
+	m.cmd.SysProcAttr = freeze.OwnGroup()
 	m.cmd.Stderr = &m.stderr
 	var err error
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {

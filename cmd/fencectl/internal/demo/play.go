@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/freeze"
 	"github.com/go-fencing/fencing/guard"
 )
 
@@ -28,7 +29,7 @@ type play struct {
 }
 
 func (p *play) opening() Opening {
-	o := Opening{Redis: p.redis.about, Store: p.stage.store(), Resource: resource, TTL: p.ttl.String(), Freezes: canFreeze}
+	o := Opening{Redis: p.redis.about, Store: p.stage.store(), Resource: resource, TTL: p.ttl.String(), Freezes: freeze.Possible}
 	if o.Store == SQLite {
 		o.SQLite = p.stage.about()
 	} else {
@@ -186,10 +187,10 @@ func (p *play) freeze(m *member) {
 		return
 	}
 	text := "is frozen (SIGSTOP) before it writes"
-	if !canFreeze {
+	if !freeze.Possible {
 		text = "hangs before it writes"
 	}
-	if p.err = freeze(m.cmd.Process); p.err == nil {
+	if p.err = freeze.Stop(m.cmd.Process); p.err == nil {
 		p.say(Event{Actor: m.name, What: Frozen, Text: text})
 	}
 }
@@ -199,10 +200,10 @@ func (p *play) wake(m *member) {
 		return
 	}
 	text := "wakes up (SIGCONT) and goes on to write"
-	if !canFreeze {
+	if !freeze.Possible {
 		text = "goes on to write"
 	}
-	if p.err = wake(m.cmd.Process); p.err == nil {
+	if p.err = freeze.Wake(m.cmd.Process); p.err == nil {
 		p.say(Event{Actor: m.name, What: Woken, Text: text})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/go-fencing/fencing/cmd/fencectl/internal/freeze"
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/lock"
@@ -99,7 +100,7 @@ func (w *worker) open(ctx context.Context, s setup) error {
 		return err
 	}
 	opts := []lock.Option{lock.WithTTL(s.TTL), lock.WithHolder(fmt.Sprintf("%s (process %d)", s.Name, os.Getpid())), lock.WithObserver(w.observe)}
-	if !canFreeze {
+	if !freeze.Possible {
 		// A worker that only waits would go on renewing.
 		opts = append(opts, lock.WithoutRenewal())
 	}

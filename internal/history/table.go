@@ -41,7 +41,7 @@ type Row struct {
 	Token                    guard.Token
 	Nonce, Holder            string
 
-	Committed time.Time // by the server's clock
+	Committed time.Time // by the server's clock; the epoch where it does not keep track
 }
 
 // A Reader is a pool, a connection, a transaction, or a guard.
@@ -60,12 +60,14 @@ func Next(ctx context.Context, db Reader, op string, amount int64, f guard.Fence
 	return r, err
 }
 
+// The statements of an append, for those who have another kind of transaction than
+// [Writer]: resource and new balance; [Row.Args].
 const (
-	setBalance = `UPDATE balance SET value = $2 WHERE resource = $1`
-	insertRow  = `INSERT INTO history (resource, op, previous, position, before, amount, token, nonce, holder) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	SetBalance = `UPDATE balance SET value = $2 WHERE resource = $1`
+	InsertRow  = `INSERT INTO history (resource, op, previous, position, before, amount, token, nonce, holder) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
 	// Single is the whole append as one statement.
-	Single = `WITH set_balance AS (UPDATE balance SET value = $5::bigint + $6::bigint WHERE resource = $1) ` + insertRow
+	Single = `WITH set_balance AS (UPDATE balance SET value = $5::bigint + $6::bigint WHERE resource = $1) ` + InsertRow
 )
 
 // Args are those of Single.
@@ -83,7 +85,7 @@ type Writer interface {
 
 // Write writes the append.
 func (r Row) Write(ctx context.Context, tx Writer) error {
-	if _, err := tx.Exec(ctx, setBalance, r.Resource, r.Balance()); err != nil {
+	if _, err := tx.Exec(ctx, SetBalance, r.Resource, r.Balance()); err != nil {
 		return err
 	}
 	return r.Insert(ctx, tx)
@@ -91,7 +93,7 @@ func (r Row) Write(ctx context.Context, tx Writer) error {
 
 // Insert writes the append's row and leaves the balance to others.
 func (r Row) Insert(ctx context.Context, tx Writer) error {
-	_, err := tx.Exec(ctx, insertRow, r.Args()...)
+	_, err := tx.Exec(ctx, InsertRow, r.Args()...)
 	return err
 }
 
@@ -103,7 +105,8 @@ type Database interface {
 // Load reads everything that there is.
 func Load(ctx context.Context, db Database) (rows []Row, balances map[string]int64, err error) {
 	found, err := db.Query(ctx, `
-		SELECT resource, op, previous, position, before, amount, token, nonce, holder, pg_xact_commit_timestamp(xmin) FROM history`)
+		SELECT resource, op, previous, position, before, amount, token, nonce, holder,
+		       CASE WHEN current_setting('track_commit_timestamp') = 'on' THEN pg_xact_commit_timestamp(xmin) ELSE 'epoch' END FROM history`)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,8 +37,8 @@ const (
 
 // A Violation is one rule that was broken.
 type Violation struct {
-	Kind Kind
-	Text string
+	Kind Kind   `json:"kind"`
+	Text string `json:"text"`
 }
 
 // String returns both parts.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/integration/history"
+	"github.com/go-fencing/fencing/internal/history"
 )
 
 var begin = time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
