@@ -64,12 +64,12 @@ var mutants = []mutant{
 		"h.renewAt = time.Time{}\n\tk.set(", "k.set(", "lock", "DeadParent",
 	},
 	{
-		"lock: an attempt without an answer is undone", "lock/acquire.go",
-		"if err != nil && !errors.Is(err, ErrHeld) {\n\t\t\tl.undo", "if false {\n\t\t\tl.undo", "lock", "S21",
+		"lock: an attempt without an answer is undone", "lock/task.go",
+		"if err != nil && !errors.Is(err, ErrHeld) {\n\t\th.locker.undo", "if errors.Is(err, ErrLost) && false {\n\t\th.locker.undo", "lock", "S21",
 	},
 	{
-		"lock: an attempt that is given up is undone", "lock/acquire.go",
-		"if outlived {\n\t\t\tl.undo", "if false {\n\t\t\tl.undo", "lock", "Abandoned",
+		"lock: an attempt that is given up is undone", "lock/task.go",
+		"if outlived {\n\t\tl.undo", "if false && outlived {\n\t\tl.undo", "lock", "Abandoned",
 	},
 	{
 		"lock: the guards are raised before Acquire returns", "lock/secure.go",
