@@ -48,8 +48,13 @@ The exit code is that of the command. Otherwise 1 if the lock was lost, or held 
 another for all of --wait, and those of fencectl; 126 or 127 if the command cannot
 be run.`,
 		Example: `  fencectl run nightly-report --postgres postgres://app@db/shop -- ./report.sh
-  fencectl run inventory:sku-42 --wait 0s -- sh -c \
-    'psql -v r="$FENCING_RESOURCE" -v t="$FENCING_TOKEN" -v n="$FENCING_NONCE" -f sell.sql'`,
+  fencectl run inventory:sku-42 --wait 0s -- psql -f sell.sql
+where sell.sql begins with (psql 15 or later; -v n=$FENCING_NONCE would show everybody
+on the machine the nonce)
+  \getenv r FENCING_RESOURCE
+  \getenv t FENCING_TOKEN
+  \getenv n FENCING_NONCE
+  BEGIN; SELECT fencing.enter(:'r', :'t', :'n');`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() != 1 { // without a dash the command's flags would be ours
 				return errors.New("run takes a resource and, after --, a command: fencectl run RESOURCE -- COMMAND [ARG]")
