@@ -62,8 +62,8 @@ func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = k.Close() }() // it has only read
-		found, err := doctor.Redis(ctx, k, k.masters, k.address.String(), keys.scheme.Counters(), heights)
+		defer func() { _ = k.client.Close() }() // it has only read
+		found, err := doctor.Redis(ctx, k.client, k.masters, k.address.String(), keys.scheme.Counters(), heights)
 		if err != nil {
 			return k.address.Unusable(err)
 		}

@@ -3,8 +3,12 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -133,6 +137,24 @@ func TestDoctorAndLsInACluster(t *testing.T) {
 	db := migrated(t)
 	require.Equal(t, 0, start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true").end())
 	require.Contains(t, ok(t, "ls", "--redis", url, "--postgres", db.url), "inventory:1")
+
+	// Who waits hears of a release on the channels that the lock's users tell it on.
+	path := filepath.Join(t.TempDir(), "started")
+	holder := start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "sh", "-c", "echo $$ >"+path+"; exec sleep 600")
+	appears(t, path)
+	require.Contains(t, ok(t, "ls", "--redis", url), "inventory:1")
+	waiter := start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true")
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(cluster.Addrs(), func(addr string) bool {
+			node := redis.NewClient(&redis.Options{Addr: addr})
+			defer func() { _ = node.Close() }()
+			channels, err := node.PubSubShardChannels(t.Context(), "*").Result()
+			return err == nil && len(channels) > 0
+		})
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, holder.process.Signal(syscall.SIGTERM))
+	require.Equal(t, 130, holder.end())
+	require.Equal(t, 0, waiter.end(), waiter.stderr.String())
 }
 
 func TestDoctorNeedsAServer(t *testing.T) {

@@ -162,8 +162,8 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 	if err != nil {
 		return err
 	}
-	defer func() { _ = k.Close() }() // it has only read
-	locks, err := redislock.New(k, redislock.WithPrefix(keys.scheme.Prefix), redislock.WithShards(keys.scheme.Shards))
+	defer func() { _ = k.client.Close() }() // it has only read
+	locks, err := redislock.New(k.client, redislock.WithPrefix(keys.scheme.Prefix), redislock.WithShards(keys.scheme.Shards))
 	if err != nil {
 		return err
 	}

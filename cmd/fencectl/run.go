@@ -147,8 +147,8 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 		if err != nil {
 			return nil, done, err
 		}
-		closers = append(closers, func() { _ = k.Close() })
-		if backend, err = redislock.New(k, redislock.WithPrefix(c.keys.scheme.Prefix), redislock.WithShards(c.keys.scheme.Shards)); err != nil {
+		closers = append(closers, func() { _ = k.client.Close() })
+		if backend, err = redislock.New(k.client, redislock.WithPrefix(c.keys.scheme.Prefix), redislock.WithShards(c.keys.scheme.Shards)); err != nil {
 			return nil, done, err
 		}
 	}
