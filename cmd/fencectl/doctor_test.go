@@ -108,6 +108,19 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Whoever may create functions in a schema of the search path must not get one of
+// them called by a superuser who looks.
+func TestWhoLooksCallsNobodysOwnFunction(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	for signature, result := range map[string]string{"format(text, text, regclass, text)": "text", "has_table_privilege(regclass, text)": "boolean"} {
+		db.exec(t, "CREATE FUNCTION public."+signature+" RETURNS "+result+" LANGUAGE plpgsql AS 'BEGIN RAISE ''captured''; END'")
+	}
+	db.exec(t, "CREATE TABLE public.item (sku text); GRANT UPDATE ON fencing.fence TO PUBLIC")
+	require.Contains(t, fails(t, 1, "UPDATE on fencing.fence to PUBLIC", "doctor", "--postgres", db.url).stdout, "0 resources have one")
+	require.Equal(t, "nothing\n", ok(t, "ls", "--postgres", db.url))
+}
+
 func (p patient) set(t *testing.T, key, value string) {
 	t.Helper()
 	require.NoError(t, p.rdb.Set(t.Context(), key, value, 0).Err())

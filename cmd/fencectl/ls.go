@@ -111,28 +111,27 @@ func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int
 // listPostgres reads the fences, and the locks of pglock. One more than the limit, so
 // that it shows that there are more.
 func (a *app) listPostgres(ctx context.Context, found listing, prefix string, limit int) error {
-	address, err := target.ParsePostgres(a.postgresSetting())
+	d, err := a.openDatabase()
 	if err != nil {
 		return err
 	}
-	conn, err := address.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	d := &database{address: address, conn: conn}
 	defer d.close(ctx)
+	return d.explain(d.look(ctx, func(tx pgx.Tx) error { return a.listTables(ctx, tx, d.address, found, prefix, limit) }))
+}
+
+func (a *app) listTables(ctx context.Context, tx pgx.Tx, address *target.Postgres, found listing, prefix string, limit int) error {
 	schema := pgx.Identifier{a.schema}.Sanitize()
 	var may *bool
-	err = conn.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", schema+".lease").Scan(&may)
+	err := tx.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", schema+".lease").Scan(&may)
 	switch {
 	case err != nil:
-		return refused(err)
+		return err
 	case may == nil:
 		return fmt.Errorf("%wls: %s: there is no fence schema %q, or an old one; run %q", &silent{errServer}, address, a.schema, hint.Fencectl("migrate up", a.schema))
 	case !*may:
 		return fmt.Errorf("%wls: %s: this role may not read the fences of %q; connect as the owner of the schema", &silent{errServer}, address, a.schema)
 	}
-	rows, _ := conn.Query(ctx, "select resource, token, holder, raised_at from "+schema+".fence where starts_with(resource, $1) order by resource limit $2", prefix, limit+1) // its error is that of the rows
+	rows, _ := tx.Query(ctx, "select resource, token, holder, raised_at from "+schema+".fence where starts_with(resource, $1) order by resource limit $2", prefix, limit+1) // its error is that of the rows
 	var resource string
 	var f fenceRow
 	if _, err := pgx.ForEachRow(rows, []any{&resource, (*int64)(&f.Token), &f.Holder, &f.RaisedAt}, func() error {
@@ -140,9 +139,9 @@ func (a *app) listPostgres(ctx context.Context, found listing, prefix string, li
 		found.of(resource).Fence = &row
 		return nil
 	}); err != nil {
-		return refused(err)
+		return err
 	}
-	rows, _ = conn.Query(ctx, "select resource, token, holder, cardinality(members), (extract(epoch from expires_at - clock_timestamp()) * 1000)::bigint from "+schema+
+	rows, _ = tx.Query(ctx, "select resource, token, holder, cardinality(members), (extract(epoch from expires_at - clock_timestamp()) * 1000)::bigint from "+schema+
 		".lease where starts_with(resource, $1) and expires_at > clock_timestamp() and members <> '{}' order by resource limit $2", prefix, limit+1)
 	var l lockRow
 	_, err = pgx.ForEachRow(rows, []any{&resource, (*int64)(&l.Token), &l.Holder, &l.Members, &l.Remaining}, func() error {
@@ -150,10 +149,7 @@ func (a *app) listPostgres(ctx context.Context, found listing, prefix string, li
 		found.of(resource).Lock = &row
 		return nil
 	})
-	if err != nil {
-		return refused(err)
-	}
-	return nil
+	return err
 }
 
 // listRedis reads the locks. SCAN disturbs nobody, and may miss what comes and goes.
