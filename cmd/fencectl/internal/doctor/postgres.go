@@ -66,14 +66,14 @@ func (p *postgres) version(ctx context.Context) error {
 
 // durability is what the promise rests on.
 func (p *postgres) durability(ctx context.Context) error {
-	var fsync, commit string
-	if err := p.tx.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit); err != nil {
+	var fsync, commit, standbys string
+	if err := p.tx.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names')").Scan(&fsync, &commit, &standbys); err != nil {
 		return err
 	}
 	switch {
 	case fsync == "off":
 		p.add(Fail, "durability", "fsync is off: a crash may lose or damage anything, fences included", "set fsync = on")
-	case commit == "off" || commit == "local" || commit == "remote_write":
+	case commit == "off", standbys != "" && (commit == "local" || commit == "remote_write"): // without such standbys these two are on
 		p.add(Warn, "durability", "synchronous_commit is "+commit+" for this role: a commit that was acknowledged may be lost; raises are not, they set it for themselves",
 			"set synchronous_commit = on for the roles that write guarded tables")
 	default:
@@ -86,7 +86,11 @@ func (p *postgres) durability(ctx context.Context) error {
 func (p *postgres) replicas(ctx context.Context) error {
 	var standbys int
 	var names string
-	if err := p.tx.QueryRow(ctx, "select count(*), current_setting('synchronous_standby_names') from pg_stat_replication").Scan(&standbys, &names); err != nil {
+	// Backups and subscribers of a publication are there too, and take nothing over.
+	const sql = `
+select count(*), current_setting('synchronous_standby_names') from pg_stat_replication r
+ where r.state is distinct from 'backup' and not exists (select from pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical')`
+	if err := p.tx.QueryRow(ctx, sql).Scan(&standbys, &names); err != nil {
 		return err
 	}
 	switch {
