@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,14 +109,17 @@ func (a *app) runCommand(ctx context.Context, c *command) error {
 		return err
 	}
 	defer done()
-	// Not a context with a timeout: it is the parent of the lease, which outlives the wait.
-	waiting, giveUp := context.WithCancel(ctx)
+	// It is the parent of the lease, which outlives the wait and, while the command ends
+	// itself, the interrupt.
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
+	stillWaiting := context.AfterFunc(ctx, giveUp)
 	lease, err := c.acquire(waiting, giveUp, locker)
 	if err != nil {
 		return err
 	}
-	ranErr := a.runUnder(lease, c, program)
+	stillWaiting()
+	ranErr := a.runUnder(ctx, lease, c, program)
 	switch err := lease.Release(ctx); {
 	case errors.Is(err, lock.ErrLost):
 		return &exited{exitAnswer, fmt.Errorf("run: %w", err)}
@@ -202,8 +206,8 @@ func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locke
 	return nil, refused(fmt.Errorf("run: %w", err))
 }
 
-// runUnder runs the command, and ends it when the lease does.
-func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
+// runUnder runs the command, and ends it when the lease or ctx does.
+func (a *app) runUnder(ctx context.Context, lease *lock.Lease, c *command, program string) error {
 	f := lease.Fence()
 	text, err := f.MarshalText()
 	if err != nil {
@@ -214,7 +218,9 @@ func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
 	cmd.Env = append(os.Environ(), "FENCING_FENCE="+string(text), "FENCING_RESOURCE="+f.Resource, "FENCING_TOKEN="+f.Token.String(),
 		"FENCING_NONCE="+f.Nonce, "FENCING_HOLDER="+f.Holder)
-	alone := !isTerminal(a.stdin) // a group in the background could not read from a terminal
+	// At a terminal it stays in our group: one of its own would be stopped as soon as it
+	// asks the terminal for something, though its input comes from elsewhere.
+	alone := !slices.ContainsFunc([]any{a.stdin, a.stdout, a.stderr}, isTerminal)
 	if alone {
 		cmd.SysProcAttr = ownGroup()
 	}
@@ -226,18 +232,26 @@ func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
 	select {
 	case err = <-ended:
 	case <-lease.Context().Done():
-		terminate(cmd.Process, alone)
-		select {
-		case err = <-ended:
-		case <-time.After(c.grace):
-			kill(cmd.Process, alone)
-			err = <-ended
-		}
+		err = c.end(cmd.Process, alone, ended)
+	case <-ctx.Done():
+		err = c.end(cmd.Process, alone, ended)
 	}
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &exited{code: codeOf(failed.ProcessState)}
 	}
 	return err
+}
+
+// end gives the command the time to end by itself, and no longer.
+func (c *command) end(p *os.Process, group bool, ended <-chan error) error {
+	terminate(p, group)
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(c.grace):
+		kill(p, group)
+		return <-ended
+	}
 }
 
 // exited is an exit code that is not derived from an error, and perhaps one.

@@ -194,6 +194,36 @@ func TestRunEndsTheCommandWhoseLockIsLost(t *testing.T) {
 	}
 }
 
+// What cleans up after an interrupt still has the lock.
+func TestRunKeepsTheLockWhileTheCommandEnds(t *testing.T) {
+	t.Parallel()
+	pg := "--postgres=" + migrated(t).url
+	dir := t.TempDir()
+	started, goOn := filepath.Join(dir, "started"), filepath.Join(dir, "go")
+	j := start(t, "r", pg, "--ttl=1s", "--grace=1m", "--", "sh", "-c", `trap 'sleep 2; echo >"$1"' TERM; `+untilTold, started, goOn)
+	appears(t, started)
+	require.NoError(t, j.process.Signal(syscall.SIGTERM))
+	require.Equal(t, 130, j.end())
+	require.NotContains(t, j.stderr.String(), "lost")
+	require.FileExists(t, goOn)
+}
+
+// At a terminal a command can ask it for something, though its input is no terminal.
+func TestRunLeavesTheTerminalToTheCommand(t *testing.T) {
+	t.Parallel()
+	script, err := exec.LookPath("script")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("script is not installed; get it with \"apt-get install bsdutils\"")
+	}
+	require.NoError(t, err)
+	c := call{args: []string{"run", "r", "--postgres=" + migrated(t).url, "--", "sh", "-c", "read answer </dev/tty; test $answer = yes"}}.command(t)
+	line := "'" + strings.Join(c.Args, "' '") + "' </dev/null"
+	c.Path, c.Args = script, []string{"script", "-qec", line, "/dev/null"}
+	c.Stdin = strings.NewReader("yes\n")
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 func TestRunWithoutADatabaseMustBeMeant(t *testing.T) {
 	t.Parallel()
 	url := servertest.NewRedis(t, localserver.RedisOptions{}).URL()
