@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
 
@@ -93,7 +95,7 @@ func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int
 		}
 	}
 	if a.redisSetting().Value != "" {
-		if err := a.listRedis(ctx, found, keys, prefix); err != nil {
+		if err := a.listRedis(ctx, found, keys, prefix, limit); err != nil {
 			return err
 		}
 	}
@@ -153,7 +155,7 @@ func (a *app) listTables(ctx context.Context, tx pgx.Tx, address *target.Postgre
 }
 
 // listRedis reads the locks. SCAN disturbs nobody, and may miss what comes and goes.
-func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, prefix string) error {
+func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, prefix string, limit int) error {
 	k, err := a.openRedis(ctx)
 	if err != nil {
 		return err
@@ -163,23 +165,41 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 	if err != nil {
 		return err
 	}
+	var names []string
 	for _, master := range k.masters {
-		scan := master.Scan(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000).Iterator()
+		// Only hashes: whatever else has such a name is no lock of ours.
+		scan := master.ScanType(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000, "hash").Iterator()
 		for scan.Next(ctx) {
-			resource, ok := keys.scheme.Resource(scan.Val())
-			if !ok { // of another number of shards
-				continue
-			}
-			h, err := locks.Inspect(ctx, resource)
-			if err != nil {
-				return k.address.Unusable(err)
-			}
-			if h.Members > 0 {
-				found.of(resource).Lock = &lockRow{h.Token, h.Holder, h.Members, h.Remaining.Milliseconds()}
+			if resource, ok := keys.scheme.Resource(scan.Val()); ok { // else of another number of shards
+				names = append(names, resource)
 			}
 		}
 		if err := scan.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return k.address.Unusable(err)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names) // a scan may find a key twice
+	n := 0
+	for batch := range slices.Chunk(names, 16) {
+		held := make([]lock.Holding, len(batch))
+		errs := make([]error, len(batch))
+		var looks sync.WaitGroup
+		for i, resource := range batch {
+			looks.Go(func() { held[i], errs[i] = locks.Inspect(ctx, resource) })
+		}
+		looks.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return k.address.Unusable(err)
+		}
+		for _, h := range held {
+			if h.Members > 0 {
+				found.of(h.Resource).Lock = &lockRow{h.Token, h.Holder, h.Members, h.Remaining.Milliseconds()}
+				n++
+			}
+		}
+		if n > limit { // the names are sorted, so the others would not be shown
+			return nil
 		}
 	}
 	return nil
@@ -197,15 +217,15 @@ func (a *app) table(all []*entry) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	_, err := fmt.Fprintln(w, "RESOURCE\tFENCE\tRAISED BY\tAT\tLOCK\tHELD BY\tFOR")
 	for _, e := range all {
-		fence, lock := "-\t-\t-", "-\t-\t-"
+		fence, held := "-\t-\t-", "-\t-\t-"
 		if f := e.Fence; f != nil {
 			fence = fmt.Sprintf("%d\t%s\t%s", f.Token, orDash(f.Holder), f.RaisedAt.UTC().Format(time.RFC3339))
 		}
 		if l := e.Lock; l != nil {
-			lock = fmt.Sprintf("%d\t%s\t%v", l.Token, orDash(l.Holder), time.Duration(l.Remaining)*time.Millisecond)
+			held = fmt.Sprintf("%d\t%s\t%v", l.Token, orDash(l.Holder), time.Duration(l.Remaining)*time.Millisecond)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", target.OneLine(e.Resource), fence, lock)
+			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", target.OneLine(e.Resource), fence, held)
 		}
 	}
 	return errors.Join(err, w.Flush())

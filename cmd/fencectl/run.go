@@ -34,8 +34,10 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run RESOURCE -- COMMAND [ARG]...",
 		Short: "Run a command under a lock and its fence",
-		Long: `Run a command while RESOURCE is locked: in Redis (--redis), else in Postgres. The
-fence is raised in the database before the command starts, which finds it in
+		Long: `Run a command while RESOURCE is locked: in Redis (--redis), else in Postgres. Name
+what the other holders lock in: they do not wait for a lock that is elsewhere, though
+their writes are refused. The fence is raised in the database before the command
+starts, which finds it in
 
   FENCING_FENCE                     the fence as text, for a program that uses this library
   FENCING_RESOURCE, FENCING_TOKEN,
@@ -43,7 +45,9 @@ fence is raised in the database before the command starts, which finds it in
 
 The lock is renewed while the command runs. If it is lost, the command gets a
 SIGTERM, and after --grace a SIGKILL; whatever it still tries to write is refused
-by the database, if it has entered the fence.
+by the database, if it has entered the fence. An interrupt ends it in the same way, with
+the lock kept meanwhile. If fencectl is killed, the command goes on, and the lock ends
+within --ttl.
 
 The exit code is that of the command. Otherwise 1 if the lock was lost, or held by
 another for all of --wait, and those of fencectl; 126 or 127 if the command cannot
