@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
@@ -18,9 +17,10 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// The clean-up after an interrupt is bounded, so the signals stay caught until
 	// the end: some senders send a signal twice.
-	// A signal that is ignored already stays so: nohup, and shells that start a command
-	// in the background, mean it.
-	endings := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		endings = append(endings, syscall.SIGHUP)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), endings...)
 	defer stop()
 	// Writing to a closed pipe is then an error like any other, after which there
