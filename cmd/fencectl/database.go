@@ -37,6 +37,18 @@ func (d *database) Begin(ctx context.Context) (pgx.Tx, error) {
 	return d.conn.Begin(ctx)
 }
 
+// look calls fn in a transaction that only reads and finds nobody's own functions,
+// operators and tables in the place of Postgres' own: the role may well be a
+// superuser. It waits for no lock for long.
+func (d *database) look(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'"); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
 // explain sorts an error by whether a server had to do with it.
 func (d *database) explain(err error) error {
 	switch {

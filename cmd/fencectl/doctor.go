@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/doctor"
-	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 )
 
 func newDoctor(a *app) *cobra.Command {
@@ -41,29 +41,25 @@ func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
 	all := []doctor.Finding{}
 	var heights doctor.Heights
 	if a.postgresSetting().Value != "" {
-		address, err := target.ParsePostgres(a.postgresSetting())
+		d, err := a.openDatabase()
 		if err != nil {
 			return err
 		}
-		conn, err := address.Connect(ctx)
-		if err != nil {
-			return err
-		}
-		d := &database{address: address, conn: conn}
 		defer d.close(ctx)
-		found, h, err := doctor.Postgres(ctx, conn, address.String(), a.schema, keys.scheme.Counter)
-		if err != nil {
-			return refused(err)
+		if err := d.explain(d.look(ctx, func(tx pgx.Tx) error {
+			all, heights, err = doctor.Postgres(ctx, tx, d.address.String(), a.schema, keys.scheme.Counter)
+			return err
+		})); err != nil {
+			return err
 		}
-		all, heights = append(all, found...), h
 	}
 	if a.redisSetting().Value != "" {
 		k, err := a.openRedis(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = k.Close() }() // it has only read
-		found, err := doctor.Redis(ctx, k, k.masters, k.address.String(), keys.scheme.Counters(), heights)
+		defer func() { _ = k.client.Close() }() // it has only read
+		found, err := doctor.Redis(ctx, k.client, k.masters, k.address.String(), keys.scheme.Counters(), heights)
 		if err != nil {
 			return k.address.Unusable(err)
 		}

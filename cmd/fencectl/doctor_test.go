@@ -1,11 +1,19 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +31,8 @@ type patient struct {
 
 func newPatient(t *testing.T, db database) patient {
 	t.Helper()
-	url := servertest.NewRedis(t, localserver.RedisOptions{}).URL()
+	// Not by CONFIG SET: while it writes its first append-only file Redis refuses to end.
+	url := servertest.NewRedis(t, localserver.RedisOptions{Args: []string{"--appendonly", "yes"}}).URL()
 	o, err := redis.ParseURL(url)
 	require.NoError(t, err)
 	rdb := redis.NewClient(o)
@@ -54,7 +63,7 @@ func (p patient) findings(t *testing.T, code int) map[string]finding {
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	// The tests' own server does not wait for the disk, which the doctor would say.
-	server := servertest.NewPostgres(t, localserver.PostgresOptions{})
+	server := servertest.NewPostgres(t, localserver.PostgresOptions{Settings: map[string]string{"wal_level": "logical"}})
 	databases := 0
 	counter := rediskeys.Default().Counter("inventory:sku-42")
 	for name, c := range map[string]struct {
@@ -78,6 +87,14 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			p.set(t, counter, "7")
 			require.NoError(t, p.rdb.Expire(t.Context(), counter, 1e12).Err())
 		}, 1, "counters", "fail", counter},
+		"a list for a counter": {func(t *testing.T, p patient) {
+			require.NoError(t, p.rdb.LPush(t.Context(), rediskeys.Default().Counters()[0], 1).Err())
+		}, 1, "counters", "fail", rediskeys.Default().Counters()[0]},
+		"someone waits": {waits, 0, "gates", "warn", "1 sessions wait"},
+		"a subscriber":  {subscribes, 0, "", "", ""},
+		"local commits": {func(t *testing.T, p patient) {
+			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = local', current_database()); end $$")
+		}, 0, "", "", ""},
 		"no counter":        {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
 		"a poisoned one":    {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
 		"eviction":          {evicts("allkeys-lru"), 0, "eviction", "warn", "counters may be evicted"},
@@ -90,7 +107,6 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			connect(t, server.URL("")).exec(t, "create database "+name)
 			p := newPatient(t, connect(t, server.URL(name)))
 			ok(t, append([]string{"migrate", "up"}, p.args[:2]...)...)
-			require.NoError(t, p.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
 			c.break_(t, p)
 			for check, f := range p.findings(t, c.code) {
 				if check == c.check {
@@ -104,6 +120,19 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Whoever may create functions in a schema of the search path must not get one of
+// them called by a superuser who looks.
+func TestWhoLooksCallsNobodysOwnFunction(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	for signature, result := range map[string]string{"format(text, text, regclass, text)": "text", "has_table_privilege(regclass, text)": "boolean"} {
+		db.exec(t, "CREATE FUNCTION public."+signature+" RETURNS "+result+" LANGUAGE plpgsql AS 'BEGIN RAISE ''captured''; END'")
+	}
+	db.exec(t, "CREATE TABLE public.item (sku text); GRANT UPDATE ON fencing.fence TO PUBLIC")
+	require.Contains(t, fails(t, 1, "UPDATE on fencing.fence to PUBLIC", "doctor", "--postgres", db.url).stdout, "0 resources have one")
+	require.Equal(t, "nothing\n", ok(t, "ls", "--postgres", db.url))
+}
+
 func (p patient) set(t *testing.T, key, value string) {
 	t.Helper()
 	require.NoError(t, p.rdb.Set(t.Context(), key, value, 0).Err())
@@ -115,6 +144,39 @@ func offTrigger(t *testing.T, p patient) {
 	ok(t, append([]string{"protect", "inventory", "--resource=sku", "--trigger"}, p.args[:2]...)...)
 	require.Equal(t, "ok", p.findings(t, 0)["triggers"].Level)
 	p.exec(t, "alter table inventory disable trigger fencing_update")
+}
+
+// waits has a session wait for an advisory lock until the test ends.
+func waits(t *testing.T, p patient) {
+	t.Helper()
+	p.exec(t, "begin; select pg_advisory_xact_lock(1)")
+	second := connect(t, p.url)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := second.conn.Exec(context.WithoutCancel(t.Context()), "select pg_advisory_xact_lock(1)")
+		waiting <- err
+	}()
+	t.Cleanup(func() {
+		_, err := p.conn.Exec(context.Background(), "rollback")
+		require.NoError(t, errors.Join(err, <-waiting))
+	})
+	require.Eventually(t, func() bool { return p.query(t, "select count(*)::text from pg_locks where not granted") == "1" }, time.Minute, 10*time.Millisecond)
+}
+
+// subscribes to a publication, which looks like a standby at first.
+func subscribes(t *testing.T, p patient) {
+	t.Helper()
+	p.exec(t, "create publication all_tables for all tables")
+	p.exec(t, "select pg_create_logical_replication_slot('subscriber', 'pgoutput')")
+	config, err := pgconn.ParseConfig(p.url)
+	require.NoError(t, err)
+	config.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Conn().Close() })
+	conn.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION SLOT subscriber LOGICAL 0/0 (proto_version '1', publication_names 'all_tables')"})
+	require.NoError(t, conn.Frontend().Flush())
+	require.Eventually(t, func() bool { return p.query(t, "select count(*)::text from pg_stat_replication") == "1" }, time.Minute, 10*time.Millisecond)
 }
 
 func evicts(policy string) func(*testing.T, patient) {
@@ -133,6 +195,24 @@ func TestDoctorAndLsInACluster(t *testing.T) {
 	db := migrated(t)
 	require.Equal(t, 0, start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true").end())
 	require.Contains(t, ok(t, "ls", "--redis", url, "--postgres", db.url), "inventory:1")
+
+	// Who waits hears of a release on the channels that the lock's users tell it on.
+	path := filepath.Join(t.TempDir(), "started")
+	holder := start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "sh", "-c", "echo $$ >"+path+"; exec sleep 600")
+	appears(t, path)
+	require.Contains(t, ok(t, "ls", "--redis", url), "inventory:1")
+	waiter := start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true")
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(cluster.Addrs(), func(addr string) bool {
+			node := redis.NewClient(&redis.Options{Addr: addr})
+			defer func() { _ = node.Close() }()
+			channels, err := node.PubSubShardChannels(t.Context(), "*").Result()
+			return err == nil && len(channels) > 0
+		})
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, holder.process.Signal(syscall.SIGTERM))
+	require.Equal(t, 130, holder.end())
+	require.Equal(t, 0, waiter.end(), waiter.stderr.String())
 }
 
 func TestDoctorNeedsAServer(t *testing.T) {

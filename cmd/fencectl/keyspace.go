@@ -31,7 +31,7 @@ func (f *redisFlags) check() error {
 
 // A keyspace is a Redis server, or the masters of a Cluster.
 type keyspace struct {
-	redis.UniversalClient
+	client  redis.UniversalClient // lock/redislock asks what it is, so it is not wrapped
 	address *target.Redis
 	masters []*redis.Client
 }
@@ -47,14 +47,14 @@ func (a *app) openRedis(ctx context.Context) (*keyspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keyspace{UniversalClient: single, address: address, masters: []*redis.Client{single}}
+	k := &keyspace{client: single, address: address, masters: []*redis.Client{single}}
 	if err := single.ClusterInfo(ctx).Err(); err != nil {
 		return k, nil // "cluster support disabled"
 	}
 	_ = single.Close()
 	o := address.Options
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig, ContextTimeoutEnabled: true})
-	k.UniversalClient, k.masters = cluster, nil
+	k.client, k.masters = cluster, nil
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
 
@@ -93,7 +95,7 @@ func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int
 		}
 	}
 	if a.redisSetting().Value != "" {
-		if err := a.listRedis(ctx, found, keys, prefix); err != nil {
+		if err := a.listRedis(ctx, found, keys, prefix, limit); err != nil {
 			return err
 		}
 	}
@@ -111,28 +113,27 @@ func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int
 // listPostgres reads the fences, and the locks of pglock. One more than the limit, so
 // that it shows that there are more.
 func (a *app) listPostgres(ctx context.Context, found listing, prefix string, limit int) error {
-	address, err := target.ParsePostgres(a.postgresSetting())
+	d, err := a.openDatabase()
 	if err != nil {
 		return err
 	}
-	conn, err := address.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	d := &database{address: address, conn: conn}
 	defer d.close(ctx)
+	return d.explain(d.look(ctx, func(tx pgx.Tx) error { return a.listTables(ctx, tx, d.address, found, prefix, limit) }))
+}
+
+func (a *app) listTables(ctx context.Context, tx pgx.Tx, address *target.Postgres, found listing, prefix string, limit int) error {
 	schema := pgx.Identifier{a.schema}.Sanitize()
 	var may *bool
-	err = conn.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", schema+".lease").Scan(&may)
+	err := tx.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", schema+".lease").Scan(&may)
 	switch {
 	case err != nil:
-		return refused(err)
+		return err
 	case may == nil:
 		return fmt.Errorf("%wls: %s: there is no fence schema %q, or an old one; run %q", &silent{errServer}, address, a.schema, hint.Fencectl("migrate up", a.schema))
 	case !*may:
 		return fmt.Errorf("%wls: %s: this role may not read the fences of %q; connect as the owner of the schema", &silent{errServer}, address, a.schema)
 	}
-	rows, _ := conn.Query(ctx, "select resource, token, holder, raised_at from "+schema+".fence where starts_with(resource, $1) order by resource limit $2", prefix, limit+1) // its error is that of the rows
+	rows, _ := tx.Query(ctx, "select resource, token, holder, raised_at from "+schema+".fence where starts_with(resource, $1) order by resource limit $2", prefix, limit+1) // its error is that of the rows
 	var resource string
 	var f fenceRow
 	if _, err := pgx.ForEachRow(rows, []any{&resource, (*int64)(&f.Token), &f.Holder, &f.RaisedAt}, func() error {
@@ -140,9 +141,9 @@ func (a *app) listPostgres(ctx context.Context, found listing, prefix string, li
 		found.of(resource).Fence = &row
 		return nil
 	}); err != nil {
-		return refused(err)
+		return err
 	}
-	rows, _ = conn.Query(ctx, "select resource, token, holder, cardinality(members), (extract(epoch from expires_at - clock_timestamp()) * 1000)::bigint from "+schema+
+	rows, _ = tx.Query(ctx, "select resource, token, holder, cardinality(members), (extract(epoch from expires_at - clock_timestamp()) * 1000)::bigint from "+schema+
 		".lease where starts_with(resource, $1) and expires_at > clock_timestamp() and members <> '{}' order by resource limit $2", prefix, limit+1)
 	var l lockRow
 	_, err = pgx.ForEachRow(rows, []any{&resource, (*int64)(&l.Token), &l.Holder, &l.Members, &l.Remaining}, func() error {
@@ -150,40 +151,55 @@ func (a *app) listPostgres(ctx context.Context, found listing, prefix string, li
 		found.of(resource).Lock = &row
 		return nil
 	})
-	if err != nil {
-		return refused(err)
-	}
-	return nil
+	return err
 }
 
 // listRedis reads the locks. SCAN disturbs nobody, and may miss what comes and goes.
-func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, prefix string) error {
+func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, prefix string, limit int) error {
 	k, err := a.openRedis(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = k.Close() }() // it has only read
-	locks, err := redislock.New(k, redislock.WithPrefix(keys.scheme.Prefix), redislock.WithShards(keys.scheme.Shards))
+	defer func() { _ = k.client.Close() }() // it has only read
+	locks, err := redislock.New(k.client, redislock.WithPrefix(keys.scheme.Prefix), redislock.WithShards(keys.scheme.Shards))
 	if err != nil {
 		return err
 	}
+	var names []string
 	for _, master := range k.masters {
-		scan := master.Scan(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000).Iterator()
+		// Only hashes: whatever else has such a name is no lock of ours.
+		scan := master.ScanType(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000, "hash").Iterator()
 		for scan.Next(ctx) {
-			resource, ok := keys.scheme.Resource(scan.Val())
-			if !ok { // of another number of shards
-				continue
-			}
-			h, err := locks.Inspect(ctx, resource)
-			if err != nil {
-				return k.address.Unusable(err)
-			}
-			if h.Members > 0 {
-				found.of(resource).Lock = &lockRow{h.Token, h.Holder, h.Members, h.Remaining.Milliseconds()}
+			if resource, ok := keys.scheme.Resource(scan.Val()); ok { // else of another number of shards
+				names = append(names, resource)
 			}
 		}
 		if err := scan.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return k.address.Unusable(err)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names) // a scan may find a key twice
+	n := 0
+	for batch := range slices.Chunk(names, 16) {
+		held := make([]lock.Holding, len(batch))
+		errs := make([]error, len(batch))
+		var looks sync.WaitGroup
+		for i, resource := range batch {
+			looks.Go(func() { held[i], errs[i] = locks.Inspect(ctx, resource) })
+		}
+		looks.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return k.address.Unusable(err)
+		}
+		for _, h := range held {
+			if h.Members > 0 {
+				found.of(h.Resource).Lock = &lockRow{h.Token, h.Holder, h.Members, h.Remaining.Milliseconds()}
+				n++
+			}
+		}
+		if n > limit { // the names are sorted, so the others would not be shown
+			return nil
 		}
 	}
 	return nil
@@ -201,15 +217,15 @@ func (a *app) table(all []*entry) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	_, err := fmt.Fprintln(w, "RESOURCE\tFENCE\tRAISED BY\tAT\tLOCK\tHELD BY\tFOR")
 	for _, e := range all {
-		fence, lock := "-\t-\t-", "-\t-\t-"
+		fence, held := "-\t-\t-", "-\t-\t-"
 		if f := e.Fence; f != nil {
 			fence = fmt.Sprintf("%d\t%s\t%s", f.Token, orDash(f.Holder), f.RaisedAt.UTC().Format(time.RFC3339))
 		}
 		if l := e.Lock; l != nil {
-			lock = fmt.Sprintf("%d\t%s\t%v", l.Token, orDash(l.Holder), time.Duration(l.Remaining)*time.Millisecond)
+			held = fmt.Sprintf("%d\t%s\t%v", l.Token, orDash(l.Holder), time.Duration(l.Remaining)*time.Millisecond)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", target.OneLine(e.Resource), fence, lock)
+			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", target.OneLine(e.Resource), fence, held)
 		}
 	}
 	return errors.Join(err, w.Flush())

@@ -2,12 +2,17 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-fencing/fencing/internal/localserver"
+	"github.com/go-fencing/fencing/internal/rediskeys"
+	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
@@ -58,6 +63,30 @@ func TestLs(t *testing.T) {
 	require.Equal(t, 3, strings.Count(r.stdout, "\n"), r.stdout)
 	require.Contains(t, r.stderr, "more than 2")
 	require.JSONEq(t, "[]", ok(t, append([]string{"ls", "nobody", "--json"}, p.args...)...))
+}
+
+// However many locks there are, those that are shown are the first ones, and what is
+// no lock is in nobody's way.
+func TestLsOfManyLocks(t *testing.T) {
+	t.Parallel()
+	url := servertest.NewRedis(t, localserver.RedisOptions{}).URL()
+	o, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	b, err := redislock.New(rdb)
+	require.NoError(t, err)
+	for i := range 100 {
+		_, err := b.Acquire(t.Context(), lock.Request{Resource: fmt.Sprintf("r:%02d", i), Nonce: "n", Holder: "web-1", TTL: time.Minute})
+		require.NoError(t, err)
+	}
+	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0"), "of someone else", 0).Err())
+	require.Equal(t, 101, strings.Count(ok(t, "ls", "r:", "--redis", url), "\n"))
+	r := run(t, "ls", "--redis", url, "--limit=40")
+	require.Contains(t, r.stderr, "more than 40")
+	for i := range 100 {
+		require.Equal(t, i < 40, strings.Contains(r.stdout, fmt.Sprintf("r:%02d ", i)), i)
+	}
 }
 
 func TestLsIsForTheOwnerOfTheSchema(t *testing.T) {

@@ -17,11 +17,16 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// The clean-up after an interrupt is bounded, so the signals stay caught until
 	// the end: some senders send a signal twice.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		endings = append(endings, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), endings...)
 	defer stop()
 	// Writing to a closed pipe is then an error like any other, after which there
-	// may be servers to stop.
-	signal.Ignore(syscall.SIGPIPE)
+	// may be servers to stop. Caught, though nobody listens: what is ignored the
+	// commands of "fencectl run" would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRoot(a)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,8 +34,10 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run RESOURCE -- COMMAND [ARG]...",
 		Short: "Run a command under a lock and its fence",
-		Long: `Run a command while RESOURCE is locked: in Redis (--redis), else in Postgres. The
-fence is raised in the database before the command starts, which finds it in
+		Long: `Run a command while RESOURCE is locked: in Redis (--redis), else in Postgres. Name
+what the other holders lock in: they do not wait for a lock that is elsewhere, though
+their writes are refused. The fence is raised in the database before the command
+starts, which finds it in
 
   FENCING_FENCE                     the fence as text, for a program that uses this library
   FENCING_RESOURCE, FENCING_TOKEN,
@@ -42,14 +45,21 @@ fence is raised in the database before the command starts, which finds it in
 
 The lock is renewed while the command runs. If it is lost, the command gets a
 SIGTERM, and after --grace a SIGKILL; whatever it still tries to write is refused
-by the database, if it has entered the fence.
+by the database, if it has entered the fence. An interrupt ends it in the same way, with
+the lock kept meanwhile. If fencectl is killed, the command goes on, and the lock ends
+within --ttl.
 
 The exit code is that of the command. Otherwise 1 if the lock was lost, or held by
 another for all of --wait, and those of fencectl; 126 or 127 if the command cannot
 be run.`,
 		Example: `  fencectl run nightly-report --postgres postgres://app@db/shop -- ./report.sh
-  fencectl run inventory:sku-42 --wait 0s -- sh -c \
-    'psql -v r="$FENCING_RESOURCE" -v t="$FENCING_TOKEN" -v n="$FENCING_NONCE" -f sell.sql'`,
+  fencectl run inventory:sku-42 --wait 0s -- psql -f sell.sql
+where sell.sql begins with (psql 15 or later; -v n=$FENCING_NONCE would show everybody
+on the machine the nonce)
+  \getenv r FENCING_RESOURCE
+  \getenv t FENCING_TOKEN
+  \getenv n FENCING_NONCE
+  BEGIN; SELECT fencing.enter(:'r', :'t', :'n');`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() != 1 { // without a dash the command's flags would be ours
 				return errors.New("run takes a resource and, after --, a command: fencectl run RESOURCE -- COMMAND [ARG]")
@@ -103,14 +113,17 @@ func (a *app) runCommand(ctx context.Context, c *command) error {
 		return err
 	}
 	defer done()
-	// Not a context with a timeout: it is the parent of the lease, which outlives the wait.
-	waiting, giveUp := context.WithCancel(ctx)
+	// It is the parent of the lease, which outlives the wait and, while the command ends
+	// itself, the interrupt.
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
+	stillWaiting := context.AfterFunc(ctx, giveUp)
 	lease, err := c.acquire(waiting, giveUp, locker)
 	if err != nil {
 		return err
 	}
-	ranErr := a.runUnder(lease, c, program)
+	stillWaiting()
+	ranErr := a.runUnder(ctx, lease, c, program)
 	switch err := lease.Release(ctx); {
 	case errors.Is(err, lock.ErrLost):
 		return &exited{exitAnswer, fmt.Errorf("run: %w", err)}
@@ -142,8 +155,8 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 		if err != nil {
 			return nil, done, err
 		}
-		closers = append(closers, func() { _ = k.Close() })
-		if backend, err = redislock.New(k, redislock.WithPrefix(c.keys.scheme.Prefix), redislock.WithShards(c.keys.scheme.Shards)); err != nil {
+		closers = append(closers, func() { _ = k.client.Close() })
+		if backend, err = redislock.New(k.client, redislock.WithPrefix(c.keys.scheme.Prefix), redislock.WithShards(c.keys.scheme.Shards)); err != nil {
 			return nil, done, err
 		}
 	}
@@ -197,8 +210,8 @@ func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locke
 	return nil, refused(fmt.Errorf("run: %w", err))
 }
 
-// runUnder runs the command, and ends it when the lease does.
-func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
+// runUnder runs the command, and ends it when the lease or ctx does.
+func (a *app) runUnder(ctx context.Context, lease *lock.Lease, c *command, program string) error {
 	f := lease.Fence()
 	text, err := f.MarshalText()
 	if err != nil {
@@ -209,7 +222,9 @@ func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
 	cmd.Env = append(os.Environ(), "FENCING_FENCE="+string(text), "FENCING_RESOURCE="+f.Resource, "FENCING_TOKEN="+f.Token.String(),
 		"FENCING_NONCE="+f.Nonce, "FENCING_HOLDER="+f.Holder)
-	alone := !isTerminal(a.stdin) // a group in the background could not read from a terminal
+	// At a terminal it stays in our group: one of its own would be stopped as soon as it
+	// asks the terminal for something, though its input comes from elsewhere.
+	alone := !slices.ContainsFunc([]any{a.stdin, a.stdout, a.stderr}, isTerminal)
 	if alone {
 		cmd.SysProcAttr = ownGroup()
 	}
@@ -221,18 +236,26 @@ func (a *app) runUnder(lease *lock.Lease, c *command, program string) error {
 	select {
 	case err = <-ended:
 	case <-lease.Context().Done():
-		terminate(cmd.Process, alone)
-		select {
-		case err = <-ended:
-		case <-time.After(c.grace):
-			kill(cmd.Process, alone)
-			err = <-ended
-		}
+		err = c.end(cmd.Process, alone, ended)
+	case <-ctx.Done():
+		err = c.end(cmd.Process, alone, ended)
 	}
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &exited{code: codeOf(failed.ProcessState)}
 	}
 	return err
+}
+
+// end gives the command the time to end by itself, and no longer.
+func (c *command) end(p *os.Process, group bool, ended <-chan error) error {
+	terminate(p, group)
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(c.grace):
+		kill(p, group)
+		return <-ended
+	}
 }
 
 // exited is an exit code that is not derived from an error, and perhaps one.

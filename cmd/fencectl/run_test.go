@@ -2,7 +2,9 @@ package main_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -93,25 +95,61 @@ func TestS1_RunRefusesTheLateWriteOfAScript(t *testing.T) {
 	db.exec(t, "create table item (sku text primary key, stock int); insert into item values ('sku-42', 100)")
 	dir := t.TempDir()
 	started, goOn := filepath.Join(dir, "started"), filepath.Join(dir, "go")
-	require.NoError(t, syscall.Mkfifo(goOn, 0o600))
-	script := `echo >` + started + `; read line <` + goOn + `
-		psql "$0" -v ON_ERROR_STOP=1 -v r="$FENCING_RESOURCE" -v t="$FENCING_TOKEN" -v n="$FENCING_NONCE" <<-'SQL'
-			BEGIN; SELECT fencing.enter(:'r', :t, :'n'); UPDATE item SET stock = stock - 30; COMMIT;
+	script := untilTold + `
+		psql "$2" -v ON_ERROR_STOP=1 <<-'SQL'
+			\getenv r FENCING_RESOURCE
+			\getenv t FENCING_TOKEN
+			\getenv n FENCING_NONCE
+			BEGIN; SELECT fencing.enter(:'r', :'t', :'n'); UPDATE item SET stock = stock - 30; COMMIT;
 		SQL`
 	for _, late := range []bool{false, true} {
-		require.NoError(t, os.RemoveAll(started))
-		j := start(t, "inventory:sku-42", "--postgres", db.url, "--", "sh", "-c", strings.ReplaceAll(script, "\t", ""), db.url)
-		require.Eventually(t, func() bool { _, err := os.Stat(started); return err == nil }, time.Minute, 10*time.Millisecond)
+		require.NoError(t, errors.Join(os.RemoveAll(started), os.RemoveAll(goOn)))
+		j := start(t, "inventory:sku-42", "--postgres", db.url, "--", "sh", "-c", strings.ReplaceAll(script, "\t", ""), started, goOn, db.url)
+		appears(t, started)
 		if late {
 			db.exec(t, "select fencing.issue('inventory:sku-42', 'another holder')")
 		}
-		require.NoError(t, os.WriteFile(goOn, []byte("\n"), 0))
+		require.NoError(t, os.WriteFile(goOn, nil, 0o600))
 		code := j.end()
 		require.Equal(t, late, code != 0, "%d: %s", code, j.stderr.String())
 		require.Equal(t, late, strings.Contains(j.stderr.String(), "is stale"), j.stderr.String())
 		require.Equal(t, "70", db.query(t, "select stock from item"))
 	}
 }
+
+// Signals that are ignored are inherited.
+func TestRunChangesNoSignalOfTheCommand(t *testing.T) {
+	t.Parallel()
+	pg := "--postgres=" + migrated(t).url
+	ignored := func(shell ...string) string {
+		c := call{args: append([]string{"run", "r", pg, "--"}, "sed", "-n", "s/^SigIgn:.*\\(....\\)$/\\1/p", "/proc/self/status")}.command(t)
+		c.Args = append(append(shell, c.Path), c.Args[1:]...)
+		c.Path, _ = exec.LookPath(shell[0])
+		out, err := c.Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	require.Regexp(t, "^0...$", ignored("env"), "SIGPIPE, the 13th signal")
+	require.Regexp(t, "^0..1$", ignored("nohup"), "SIGHUP, the first")
+}
+
+// A job that nohup started goes on when its terminal is closed.
+func TestRunGoesOnUnderNohup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	started, goOn := filepath.Join(dir, "started"), filepath.Join(dir, "go")
+	c := call{args: []string{"run", "r", "--postgres=" + migrated(t).url, "--", "sh", "-c", untilTold, started, goOn}}.command(t)
+	c.Args = append([]string{"nohup", c.Path}, c.Args[1:]...)
+	c.Path, _ = exec.LookPath("nohup")
+	require.NoError(t, c.Start())
+	appears(t, started)
+	require.NoError(t, c.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+	require.NoError(t, c.Wait())
+}
+
+// untilTold is a script that says that it has started, and waits until it may go on.
+const untilTold = `echo $$ >"$0"; while [ ! -e "$1" ]; do sleep 0.02; done`
 
 func TestRunWaitsAsLongAsItIsTold(t *testing.T) {
 	t.Parallel()
@@ -154,6 +192,36 @@ func TestRunEndsTheCommandWhoseLockIsLost(t *testing.T) {
 		require.Contains(t, j.stderr.String(), "lost", name)
 		require.Eventually(t, func() bool { _, err := os.Stat("/proc/" + pid); return err != nil }, time.Minute, 10*time.Millisecond, "%s is still there", name)
 	}
+}
+
+// What cleans up after an interrupt still has the lock.
+func TestRunKeepsTheLockWhileTheCommandEnds(t *testing.T) {
+	t.Parallel()
+	pg := "--postgres=" + migrated(t).url
+	dir := t.TempDir()
+	started, goOn := filepath.Join(dir, "started"), filepath.Join(dir, "go")
+	j := start(t, "r", pg, "--ttl=1s", "--grace=1m", "--", "sh", "-c", `trap 'sleep 2; echo >"$1"' TERM; `+untilTold, started, goOn)
+	appears(t, started)
+	require.NoError(t, j.process.Signal(syscall.SIGTERM))
+	require.Equal(t, 130, j.end())
+	require.NotContains(t, j.stderr.String(), "lost")
+	require.FileExists(t, goOn)
+}
+
+// At a terminal a command can ask it for something, though its input is no terminal.
+func TestRunLeavesTheTerminalToTheCommand(t *testing.T) {
+	t.Parallel()
+	script, err := exec.LookPath("script")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("script is not installed; get it with \"apt-get install bsdutils\"")
+	}
+	require.NoError(t, err)
+	c := call{args: []string{"run", "r", "--postgres=" + migrated(t).url, "--", "sh", "-c", "read answer </dev/tty; test $answer = yes"}}.command(t)
+	line := "'" + strings.Join(c.Args, "' '") + "' </dev/null"
+	c.Path, c.Args = script, []string{"script", "-qec", line, "/dev/null"}
+	c.Stdin = strings.NewReader("yes\n")
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 func TestRunWithoutADatabaseMustBeMeant(t *testing.T) {

@@ -39,7 +39,7 @@ func (s Step) String() string {
 var verbs = map[string]int{
 	"begin":    1, // a level other than the scenario's
 	"raise":    2, // a resource, and a lock timeout in ms, as in timeout=2000
-	"enter":    3, // resources, and an idle timeout in ms, as in idle=2000
+	"enter":    3, // resources, and an idle timeout in ms, as in idle=4000
 	"read":     0, // and remember
 	"add":      1, // to what was read
 	"addend":   1, // the same with COMMIT in one round trip

@@ -17,10 +17,11 @@ import (
 // common. Nil where the role may not read them.
 type Heights map[string]int64
 
-// Postgres looks at a database. key says under which key the height of a resource
+// Postgres looks at a database, in a transaction that finds only Postgres' own
+// functions where a name has no schema. key says under which key the height of a resource
 // counts.
-func Postgres(ctx context.Context, conn *pgx.Conn, server, schema string, key func(resource string) string) ([]Finding, Heights, error) {
-	p := &postgres{findings: findings{server: server}, conn: conn, schema: schema}
+func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(resource string) string) ([]Finding, Heights, error) {
+	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema}
 	for _, check := range []func(context.Context) error{p.version, p.durability, p.replicas, p.waiting} {
 		if err := check(ctx); err != nil {
 			return nil, nil, err
@@ -41,7 +42,7 @@ func Postgres(ctx context.Context, conn *pgx.Conn, server, schema string, key fu
 
 type postgres struct {
 	findings
-	conn   *pgx.Conn
+	tx     pgx.Tx
 	schema string
 }
 
@@ -49,7 +50,7 @@ func (p *postgres) version(ctx context.Context) error {
 	var version string
 	var number int
 	var standby bool
-	err := p.conn.QueryRow(ctx, "select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()").Scan(&version, &number, &standby)
+	err := p.tx.QueryRow(ctx, "select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()").Scan(&version, &number, &standby)
 	switch {
 	case err != nil:
 		return err
@@ -65,14 +66,14 @@ func (p *postgres) version(ctx context.Context) error {
 
 // durability is what the promise rests on.
 func (p *postgres) durability(ctx context.Context) error {
-	var fsync, commit string
-	if err := p.conn.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit); err != nil {
+	var fsync, commit, standbys string
+	if err := p.tx.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names')").Scan(&fsync, &commit, &standbys); err != nil {
 		return err
 	}
 	switch {
 	case fsync == "off":
 		p.add(Fail, "durability", "fsync is off: a crash may lose or damage anything, fences included", "set fsync = on")
-	case commit == "off" || commit == "local" || commit == "remote_write":
+	case commit == "off", standbys != "" && (commit == "local" || commit == "remote_write"): // without such standbys these two are on
 		p.add(Warn, "durability", "synchronous_commit is "+commit+" for this role: a commit that was acknowledged may be lost; raises are not, they set it for themselves",
 			"set synchronous_commit = on for the roles that write guarded tables")
 	default:
@@ -85,7 +86,11 @@ func (p *postgres) durability(ctx context.Context) error {
 func (p *postgres) replicas(ctx context.Context) error {
 	var standbys int
 	var names string
-	if err := p.conn.QueryRow(ctx, "select count(*), current_setting('synchronous_standby_names') from pg_stat_replication").Scan(&standbys, &names); err != nil {
+	// Backups and subscribers of a publication are there too, and take nothing over.
+	const sql = `
+select count(*), current_setting('synchronous_standby_names') from pg_stat_replication r
+ where r.state is distinct from 'backup' and not exists (select from pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical')`
+	if err := p.tx.QueryRow(ctx, sql).Scan(&standbys, &names); err != nil {
 		return err
 	}
 	switch {
@@ -111,7 +116,7 @@ select (select count(*) from waiting), a.pid, now() - a.xact_start
   from (select 1) one left join lateral (
        select b.pid, b.xact_start from waiting w, unnest(pg_blocking_pids(w.pid)) as by (pid) join pg_stat_activity b using (pid)
         where b.pid not in (select pid from waiting) order by b.xact_start limit 1) a on true`
-	if err := p.conn.QueryRow(ctx, sql).Scan(&waiters, &blocker, &age); err != nil {
+	if err := p.tx.QueryRow(ctx, sql).Scan(&waiters, &blocker, &age); err != nil {
 		return err
 	}
 	if waiters == 0 {
@@ -127,7 +132,7 @@ select (select count(*) from waiting), a.pid, now() - a.xact_start
 }
 
 func (p *postgres) installed(ctx context.Context) (bool, error) {
-	v, err := migrations.Version(ctx, p.conn, migrations.WithSchema(p.schema))
+	v, err := migrations.Version(ctx, p.tx, migrations.WithSchema(p.schema))
 	up := "run: " + hint.Fencectl("migrate up", p.schema)
 	switch {
 	case err != nil:
@@ -151,7 +156,7 @@ select coalesce(string_agg(distinct format('%s on %s to %s', a.privilege_type, c
   from pg_class c join pg_namespace n on n.oid = c.relnamespace, aclexplode(c.relacl) a
  where n.nspname = $1 and c.relkind = 'r' and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'`
 	var granted string
-	if err := p.conn.QueryRow(ctx, sql, p.schema).Scan(&granted); err != nil {
+	if err := p.tx.QueryRow(ctx, sql, p.schema).Scan(&granted); err != nil {
 		return err
 	}
 	if granted != "" {
@@ -168,7 +173,7 @@ func (p *postgres) triggers(ctx context.Context) error {
 select t.tgrelid::regclass::text, bool_and(t.tgenabled = 'A')
   from pg_trigger t join pg_proc f on f.oid = t.tgfoid join pg_namespace n on n.oid = f.pronamespace
  where n.nspname = $1 and f.proname = 'refuse_write' group by 1 order by 1`
-	rows, err := p.conn.Query(ctx, sql, p.schema)
+	rows, err := p.tx.Query(ctx, sql, p.schema)
 	if err != nil {
 		return err
 	}
@@ -197,14 +202,14 @@ select t.tgrelid::regclass::text, bool_and(t.tgenabled = 'A')
 // fences reads the tokens in force.
 func (p *postgres) fences(ctx context.Context, key func(resource string) string) (Heights, error) {
 	var may bool
-	if err := p.conn.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", pgx.Identifier{p.schema, "fence"}.Sanitize()).Scan(&may); err != nil {
+	if err := p.tx.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", pgx.Identifier{p.schema, "fence"}.Sanitize()).Scan(&may); err != nil {
 		return nil, err
 	}
 	if !may {
 		p.ok("fences", "not looked at: this role may not read them, which is as it should be for a service")
 		return nil, nil
 	}
-	rows, err := p.conn.Query(ctx, "select resource, token from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
+	rows, err := p.tx.Query(ctx, "select resource, token from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
 	if err != nil {
 		return nil, err
 	}

@@ -76,15 +76,12 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 		ttl   *redis.DurationCmd
 	}
 	read := map[string]counter{}
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for _, key := range keys {
 			read[key] = counter{p.Get(ctx, key), p.TTL(ctx, key)}
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return err
-	}
 	var expiring, poisoned, behind []string
 	there := 0
 	for _, key := range keys {
@@ -92,9 +89,11 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 		value, err := c.value.Int64()
 		switch {
 		case errors.Is(err, redis.Nil): // 0
-		case err != nil:
+		case errors.Is(err, strconv.ErrSyntax), errors.Is(err, strconv.ErrRange), redis.HasErrorPrefix(err, "WRONGTYPE"):
 			poisoned = append(poisoned, key)
 			continue
+		case err != nil: // of this node
+			return err
 		default:
 			there++
 		}
