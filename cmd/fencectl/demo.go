@@ -28,7 +28,7 @@ binaries. Where there are none, SQLite takes its place, in a file of the demo's
 own; --store sqlite asks for that.
 
 With --redis or --postgres (or FENCING_REDIS_URL, FENCING_POSTGRES_URL, but not
-DATABASE_URL) it plays on your servers: under random names, removing only what it
+DATABASE_URL and REDIS_URL) it plays on your servers: under random names, removing only what it
 made, and without a FLUSHALL.
 
 Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
@@ -59,13 +59,13 @@ func (a *app) demo(cmd *cobra.Command, store string, fast bool) error {
 	if o.Store == demo.SQLite && a.postgres != "" {
 		return errors.New("--store sqlite and --postgres name two stores: leave one out")
 	}
-	// DATABASE_URL belongs to an application: a demo is not what it was set for.
+	// DATABASE_URL and REDIS_URL belong to an application: a demo is not what they were set for.
 	if s := setting("--postgres", a.postgres, postgresVariables[:1]); s.Value != "" && o.Store != demo.SQLite {
 		if o.Postgres, err = target.ParsePostgres(s); err != nil {
 			return err
 		}
 	}
-	if s := a.redisSetting(); s.Value != "" {
+	if s := setting("--redis", a.redis, redisVariables[:1]); s.Value != "" {
 		if o.Redis, err = target.ParseRedis(s); err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func (l listing) of(resource string) *entry {
 
 func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int) error {
 	if a.postgresSetting().Value == "" && a.redisSetting().Value == "" {
-		return errors.New("ls: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL or FENCING_REDIS_URL")
+		return errors.New("ls: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL, FENCING_REDIS_URL or REDIS_URL")
 	}
 	found := listing{}
 	if a.postgresSetting().Value != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,7 +41,7 @@ user of the machine can read. No output ever has one.`
 // The variables that stand in for flags, in order of precedence.
 var (
 	postgresVariables = []string{"FENCING_POSTGRES_URL", "DATABASE_URL"}
-	redisVariables    = []string{"FENCING_REDIS_URL"}
+	redisVariables    = []string{"FENCING_REDIS_URL", "REDIS_URL"}
 )
 
 // An app is what all commands share: the global flags, and where to read and write.
@@ -116,7 +117,7 @@ func setting(flag, value string, variables []string) target.Setting {
 // environment returns the values of all variables that may hold a password.
 func environment() []string {
 	var values []string
-	for _, name := range append(redisVariables, postgresVariables...) {
+	for _, name := range slices.Concat(redisVariables, postgresVariables) {
 		values = append(values, os.Getenv(name))
 	}
 	return values

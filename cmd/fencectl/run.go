@@ -92,7 +92,7 @@ func (c *command) check(a *app) error {
 	}
 	switch redis, postgres := a.redisSetting().Value != "", a.postgresSetting().Value != ""; {
 	case c.unfenced && !redis:
-		return errors.New("--unfenced needs --redis, or FENCING_REDIS_URL")
+		return errors.New("--unfenced needs --redis, FENCING_REDIS_URL or REDIS_URL")
 	case !c.unfenced && !postgres:
 		return errors.New("run: no database whose fence to raise; name one with --postgres, or in FENCING_POSTGRES_URL or DATABASE_URL, or lock only with --unfenced")
 	}

@@ -36,7 +36,7 @@ controls must lose an update, or the run is not to be trusted.
 
 It needs nothing but the servers' programs on this machine, and starts private ones.
 With --redis and --postgres (or FENCING_REDIS_URL, FENCING_POSTGRES_URL, but not
-DATABASE_URL) it uses yours: under random names, removing what it made, without a
+DATABASE_URL and REDIS_URL) it uses yours: under random names, removing what it made, without a
 FLUSHALL, a restart or whatever else others could feel.
 
 Faults: pause, kill, cut, reply, forget, terminate, and on private servers flush,
@@ -86,7 +86,7 @@ func (a *app) torture(cmd *cobra.Command, seconds int, seed, faults, out string)
 			return err
 		}
 	}
-	if s := a.redisSetting(); s.Value != "" {
+	if s := setting("--redis", a.redis, redisVariables[:1]); s.Value != "" {
 		if o.Redis, err = target.ParseRedis(s); err != nil {
 			return err
 		}
