@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -43,9 +44,13 @@ func (c counted) Write(p []byte) (int, error) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	requests := new(atomic.Int64)
-	b, r := open(t, servertest.ZooKeeper(t), zklock.WithDialer(count(requests))), request()
+	servers := servertest.ZooKeeper(t)
+	b, r := open(t, servers, zklock.WithDialer(count(requests))), request()
 	first := rival(r)
 	acquire(t, b, first) // makes the directory
+	// ZooKeeper removes empty ones at its own time, and making it again is a trip more.
+	_, err := client(t, servers).Create(b.Dir(r.Resource)+"/keep", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
 	require.NoError(t, b.Release(t.Context(), first))
 	for _, c := range []struct {
 		what string
