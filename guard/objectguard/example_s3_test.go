@@ -50,7 +50,7 @@ func (b s3) Put(ctx context.Context, key string, object []byte, etag string) err
 	case resp.StatusCode == http.StatusOK:
 		return nil
 	case resp.StatusCode == http.StatusPreconditionFailed, // the ETag is another one, or there is an object already
-		resp.StatusCode == http.StatusConflict,                // another PUT was under way
+		resp.StatusCode == http.StatusConflict,               // another PUT was under way
 		resp.StatusCode == http.StatusNotFound && etag != "": // there is none; without If-Match it is the bucket that is missing
 		return objectguard.ErrChanged
 	}
