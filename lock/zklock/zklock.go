@@ -66,10 +66,10 @@ func (b *Backend) Close() error {
 	ear := b.ear
 	b.mu.Unlock()
 	if !already {
-		b.session.close()
-		if ear != nil {
-			ear.close()
+		if ear != nil { // both at once, since each may have to wait for a server
+			b.background.Go(ear.close)
 		}
+		b.session.close()
 		b.background.Wait()
 	}
 	return nil

@@ -377,6 +377,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+	_, err := zklock.New([]string{"127.0.0.1:1"}, nil)
+	require.ErrorContains(t, err, "an option is nil")
 }
 
 // The defaults of ZooKeeper, of this package and of the locker.
