@@ -307,6 +307,7 @@ func TestAFairLockIsServedInOrderAcrossBackEnds(t *testing.T) {
 			s, err := l.Acquire(ctx, name)
 			if err != nil {
 				t.Errorf("contender %d: %v", i, err)
+				order <- -1
 				return
 			}
 			order <- i
