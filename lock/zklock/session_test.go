@@ -298,12 +298,13 @@ func TestTheLockEndsWhileItsTokenIsRaised(t *testing.T) {
 	var gone string
 	h.do = func() {
 		gone = nodes(t, c, b, r.Resource)[0]
+		keep(t, c, b, r.Resource)
 		require.NoError(t, c.Delete(b.Dir(r.Resource)+"/"+gone, -1))
 	}
 	r.After = 1 << 50
 	require.Greater(t, acquire(t, b, r), r.After)
 	names := nodes(t, c, b, r.Resource)
-	require.Len(t, names, 2)
+	require.Len(t, names, 3)
 	require.NotContains(t, names, gone)
 	require.NoError(t, b.Renew(t.Context(), r))
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -48,9 +47,7 @@ func TestRoundTrips(t *testing.T) {
 	b, r := open(t, servers, zklock.WithDialer(count(requests))), request()
 	first := rival(r)
 	acquire(t, b, first) // makes the directory
-	// ZooKeeper removes empty ones at its own time, and making it again is a trip more.
-	_, err := client(t, servers).Create(b.Dir(r.Resource)+"/keep", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
+	keep(t, client(t, servers), b, r.Resource)
 	require.NoError(t, b.Release(t.Context(), first))
 	for _, c := range []struct {
 		what string

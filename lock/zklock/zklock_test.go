@@ -95,6 +95,15 @@ func nodes(t testing.TB, c *zk.Conn, b *zklock.Backend, resource string) []strin
 	return names
 }
 
+// keep makes a node in the directory of a resource that is no lock. ZooKeeper removes an
+// empty directory at its own time; making it again is a trip more, and its sequence
+// begins anew.
+func keep(t testing.TB, c *zk.Conn, b *zklock.Backend, resource string) {
+	t.Helper()
+	_, err := c.Create(b.Dir(resource)+"/keep", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+}
+
 func TestBackend(t *testing.T) {
 	t.Parallel()
 	servers := servertest.ZooKeeper(t)
