@@ -70,8 +70,8 @@ func TestAConnectionThatComesAfterCloseIsNotUsed(t *testing.T) {
 	<-dialed
 	require.NoError(t, b.Close())
 	server, ours := net.Pipe()
-	answer <- ours
 	require.NoError(t, server.SetReadDeadline(time.Now().Add(within)))
+	answer <- ours
 	n, err := server.Read(make([]byte, 100))
 	require.ErrorIs(t, err, io.EOF)
 	require.Zero(t, n)
