@@ -6,7 +6,8 @@ import (
 )
 
 // A Bucket is an object store that writes on a condition. It must be safe for
-// concurrent use. There is no method that deletes: the fence would be deleted too.
+// concurrent use, and its methods must end when their context does: a guard waits for
+// them. There is no method that deletes: the fence would be deleted too.
 type Bucket interface {
 	// Get returns an object and its version: an ETag, a generation, whatever differs
 	// when the bytes differ, and is not empty. Both are those of the last Put that

@@ -4,8 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"sync"
+	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/objectguard"
 )
 
@@ -71,4 +77,14 @@ func (m *memory) lose(done bool, then ...func()) {
 		}
 		return errLost
 	}
+}
+
+// It is no object that others keep changing.
+func TestAnS3BucketThatIsMissingIsAnError(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	err := open(t, s3{server.Client(), server.URL}).Raise(t.Context(), fence("r", 33, "A"))
+	require.ErrorContains(t, err, "404 Not Found")
+	require.NotErrorIs(t, err, guard.ErrBlocked)
 }

@@ -50,7 +50,7 @@ func NewDir(dir string) (*Dir, error) {
 }
 
 func (d *Dir) open(dir string) (err error) {
-	if d.dir, err = filepath.Abs(dir); err != nil { // the process may change its own
+	if d.dir, err = localfile.Abs(dir); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(d.dir)

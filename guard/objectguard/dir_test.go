@@ -93,6 +93,8 @@ func TestNewDirRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err = objectguard.NewDir(file)
 	require.Error(t, err)
+	_, err = objectguard.NewDir("")
+	require.ErrorContains(t, err, "it has no name")
 }
 
 func TestDraftsOfACrashAreRemoved(t *testing.T) {

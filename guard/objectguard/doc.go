@@ -28,12 +28,12 @@
 //
 // A call is refused with [guard.ErrStale] ([*guard.StaleError] names the fence in force,
 // and since when, by the clock of its holder), [guard.ErrConflict], [guard.ErrNotRaised]
-// or [guard.ErrNoFence]. When the reply to a write is lost the guard looks for it, and
-// repeats it if need be: it is done once at most. [guard.ErrCommitUnknown] says that even
-// so it may have been done or not, since another writer of the same fence came in
-// between, or the store does not answer. Acquire the lock again before you look at the
-// data: what is still on its way is then refused. Any other error says that nothing was
-// written.
+// or [guard.ErrNoFence]. When the reply to a write is lost the guard looks for it, for 5s
+// at most and also after the end of the context, and repeats it if need be: it is done
+// once at most. [guard.ErrCommitUnknown] says that even so it may have been done or not,
+// since another writer of the same fence came in between, or the store does not answer.
+// Acquire the lock again before you look at the data: what is still on its way is then
+// refused. Any other error says that nothing was written.
 //
 // # What is not promised
 //

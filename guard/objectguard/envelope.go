@@ -50,7 +50,7 @@ func parse(text []byte) (object, error) {
 	rest, ours := bytes.CutPrefix(text, []byte(magic))
 	line, data, whole := bytes.Cut(rest, []byte("\n"))
 	if !ours || !whole {
-		return o, fmt.Errorf("%w: it does not begin as those of this package; nothing was changed. To guard its data, write it to another name", ErrForeign)
+		return o, fmt.Errorf("%w: it does not begin as those of this package; to guard its data, write it to another name", ErrForeign)
 	}
 	if err := json.Unmarshal(line, &o.header); err != nil {
 		return o, fmt.Errorf("%w: its header is damaged: %w", ErrForeign, err)

@@ -46,12 +46,12 @@ func (b s3) Put(ctx context.Context, key string, object []byte, etag string) err
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	switch resp.StatusCode {
-	case http.StatusOK:
+	switch {
+	case resp.StatusCode == http.StatusOK:
 		return nil
-	case http.StatusPreconditionFailed, // the ETag is another one, or there is an object already
-		http.StatusConflict, // another PUT was under way
-		http.StatusNotFound: // If-Match, and there is none
+	case resp.StatusCode == http.StatusPreconditionFailed, // the ETag is another one, or there is an object already
+		resp.StatusCode == http.StatusConflict,               // another PUT was under way
+		resp.StatusCode == http.StatusNotFound && etag != "": // there is none; without If-Match it is the bucket that is missing
 		return objectguard.ErrChanged
 	}
 	return fmt.Errorf("s3: put %q: %s", key, resp.Status)

@@ -235,6 +235,56 @@ func TestS22_APutWhoseReplyIsLostIsRepeated(t *testing.T) {
 	require.Equal(t, 9, tries)
 }
 
+// A silent is a bucket that stops to answer with a Put, which it has done.
+type silent struct {
+	*memory
+	gone bool
+}
+
+func (s *silent) Get(ctx context.Context, key string) (object []byte, version string, err error) {
+	if s.gone {
+		return nil, "", errSilent
+	}
+	return s.memory.Get(ctx, key)
+}
+
+var errSilent = errors.New("no answer")
+
+// An error that says that nothing was written must not come from a look afterwards.
+func TestNoErrorSaysThatNothingWasWrittenAfterALostReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &silent{memory: newMemory()}
+		g := open(t, s)
+		a, _ := raised(t, g, "r", 33, "A")
+		for what, call := range map[string]func(ctx context.Context) error{
+			"raise": func(ctx context.Context) error { return g.Raise(ctx, fence("r", 34, "B")) },
+			"write": func(ctx context.Context) error { return g.Write(ctx, "r", []byte("x")) },
+		} {
+			s.gone = true
+			err := call(a)
+			require.ErrorIs(t, err, errSilent, what)
+			require.ErrorContains(t, err, "nothing was written: get", what)
+
+			s.gone = false
+			s.lose(false, func() { s.gone = true })
+			err = call(a)
+			require.ErrorIs(t, err, errLost, what)
+			require.ErrorIs(t, err, errSilent, what)
+			require.ErrorContains(t, err, "the reply was lost", what)
+			require.NotContains(t, err.Error(), "nothing was", what)
+
+			s.gone = false
+			ctx, cancel := context.WithCancel(a)
+			s.lose(false, cancel)
+			err = call(ctx)
+			require.ErrorIs(t, err, context.Canceled, what)
+			require.ErrorIs(t, err, errLost, what)
+			require.NotContains(t, err.Error(), "nothing was", what)
+		}
+	})
+}
+
 func TestARaiseAmongTooManyWritesIsBlocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -86,11 +86,14 @@ func (g *Guard) raise(ctx context.Context, f guard.Fence) error {
 	if key == "" {
 		return fmt.Errorf("objectguard: raise %q: its object, from WithObject, has no name: %w", f.Resource, guard.ErrInvalid)
 	}
-	end, lost := time.Now().Add(patience), 0
-	for try := 0; ; try++ {
+	end, lost, unanswered := time.Now().Add(patience), 0, error(nil)
+	for try := 1; ; try++ {
 		o, version, err := g.get(ctx, key)
-		if err != nil {
-			return fmt.Errorf("objectguard: raise %q: %w", f.Resource, err)
+		switch {
+		case err != nil && unanswered != nil:
+			return fmt.Errorf("objectguard: raise %q: the reply was lost: %w; asked afterwards: %w", f.Resource, unanswered, err)
+		case err != nil:
+			return fmt.Errorf("objectguard: raise %q: nothing was written: %w", f.Resource, err)
 		}
 		changed, err := o.raise(f, time.Now().UTC())
 		if err != nil || !changed {
@@ -101,11 +104,11 @@ func (g *Guard) raise(ctx context.Context, f guard.Fence) error {
 		case err == nil:
 			return nil
 		case !errors.Is(err, ErrChanged) && lost < repeats && ctx.Err() == nil:
-			lost++ // if it was done, the next look finds it so
+			lost, unanswered = lost+1, err // if it was done, the next look finds it so
 		case !errors.Is(err, ErrChanged):
 			return fmt.Errorf("objectguard: raise %q: %w", f.Resource, err)
 		case time.Now().After(end):
-			return fmt.Errorf("objectguard: raise %q: %w: others have changed object %q %d times in %v", f.Resource, guard.ErrBlocked, key, try, patience)
+			return fmt.Errorf("objectguard: raise %q: %w: others have changed object %q, or kept it busy, at each of %d tries in %v", f.Resource, guard.ErrBlocked, key, try, patience)
 		}
 		rest(ctx, try)
 	}
@@ -114,16 +117,16 @@ func (g *Guard) raise(ctx context.Context, f guard.Fence) error {
 // get returns an object, or one without anything and without a version.
 func (g *Guard) get(ctx context.Context, key string) (o object, version string, err error) {
 	if ctx.Err() != nil {
-		return o, "", fmt.Errorf("nothing was sent: %w", context.Cause(ctx))
+		return o, "", context.Cause(ctx)
 	}
 	text, version, err := g.bucket.Get(ctx, key)
 	switch {
 	case errors.Is(err, ErrNoObject):
 		return object{header: header{None: true}}, "", nil
 	case err != nil:
-		return o, "", fmt.Errorf("nothing was written: get %q: %w", key, because(ctx, err))
+		return o, "", fmt.Errorf("get %q: %w", key, because(ctx, err))
 	case version == "":
-		return o, "", fmt.Errorf("nothing was written: get %q: the bucket gave no version", key)
+		return o, "", fmt.Errorf("get %q: the bucket gave no version", key)
 	}
 	if o, err = parse(text); err != nil {
 		return o, "", fmt.Errorf("object %q: %w", key, err)

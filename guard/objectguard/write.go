@@ -99,12 +99,12 @@ type fnError struct{ error }
 
 func (g *Guard) change(ctx context.Context, key string, held []guard.Fence, fn func(old []byte) ([]byte, error)) error {
 	end := time.Now().Add(patience)
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		o, version, err := g.get(ctx, key)
-		if err == nil {
-			err = o.enter(held)
-		}
 		if err != nil {
+			return fmt.Errorf("nothing was written: %w", err) // not by an earlier try either
+		}
+		if err := o.enter(held); err != nil {
 			return err
 		}
 		before := o.Write
@@ -126,7 +126,7 @@ func (g *Guard) change(ctx context.Context, key string, held []guard.Fence, fn f
 		case !errors.Is(err, ErrChanged):
 			return err
 		case time.Now().After(end):
-			return fmt.Errorf("nothing was written: others have changed the object %d times in %v", try, patience)
+			return fmt.Errorf("nothing was written: others have changed the object, or kept it busy, at each of %d tries in %v", try, patience)
 		}
 		rest(ctx, try)
 	}
@@ -160,10 +160,9 @@ func (g *Guard) settle(caller context.Context, key string, o object, version, be
 		default:
 			return unknown(cause, errors.New("another write has replaced it since, or came before it"))
 		}
-		if ctx.Err() != nil {
+		if rest(ctx, try); ctx.Err() != nil {
 			return unknown(cause, err)
 		}
-		rest(ctx, try)
 	}
 }
 

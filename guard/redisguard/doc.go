@@ -47,9 +47,10 @@
 //
 // What does break the order is a fence that is lost alone. Do not delete it, and do not
 // let it be evicted: Raise refuses a server whose maxmemory-policy is for all keys
-// ([ErrEvicts]). While a Cluster moves a slot, key by key, writes may be refused with
-// TRYAGAIN, and the loss of the node that takes it may lose a fence alone. A write without a fence is refused, but the next raise, of any token,
-// is not, nor is an old one that is repeated after its holder has read, as lock.Join in
+// ([ErrEvicts]), if its user may call INFO. While a Cluster moves a slot, key by key,
+// writes may be refused with TRYAGAIN, and the loss of the node that takes it may lose a
+// fence alone. A write without a fence is refused, but the next raise, of any token, is
+// not, nor is an old one that is repeated after its holder has read, as lock.Join in
 // another process does. Servers that merge the writes of several masters have no one
 // order and are no place for this. Nor does it stop who writes without the guard.
 package redisguard

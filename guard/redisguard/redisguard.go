@@ -99,9 +99,10 @@ func checkClient(rdb redis.UniversalClient) error {
 }
 
 // Raise implements [guard.Guard], in one round trip; for a resource without a fence
-// it also looks whether the server may evict one, and fails with [ErrEvicts] if so. A
-// later fence in force is a [*guard.StaleError]. After any other error it is unknown
-// whether f was raised; raise it again, which is safe, or acquire anew.
+// it also looks whether the server may evict one, and fails with [ErrEvicts] if so,
+// unless the user may not call INFO. A later fence in force is a [*guard.StaleError].
+// After any other error it is unknown whether f was raised; raise it again, which is
+// safe, or acquire anew.
 //
 // It waits for nobody: a script of an earlier fence has ended or will be refused.
 // While nothing answers it ends with ctx where the client looks at that, or else with

@@ -129,13 +129,13 @@ func (g *Guard) send(ctx context.Context, s *Script, command []any) (reply []any
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && command[0] == "evalsha":
 			command[0], command[1] = "eval", s.source
 			continue
-		case !notBegun(err) || try == patience:
+		case !notBegun(err) || try >= patience: // one more where the last one found no script
 			return reply, err
 		}
 		select {
 		case <-time.After(rest):
 		case <-ctx.Done():
-			return nil, err
+			return nil, because(ctx, err)
 		}
 	}
 }

@@ -1,12 +1,15 @@
 package redisguard_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/guard/redisguard"
 )
 
@@ -87,4 +90,82 @@ func TestAServerThatForgotTheScriptsLearnsThemAgain(t *testing.T) {
 	require.NoError(t, rdb.ScriptFlush(ctx).Err())
 	require.NoError(t, g.Raise(ctx, f))
 	require.Equal(t, "2", rdb.Get(ctx, key).Val())
+}
+
+// A serverError is one that a server answers with.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+func (serverError) RedisError() {}
+
+// answers stands for a server: each command fails with the next one, and the last one
+// again.
+type answers struct {
+	errs  []serverError
+	asked int
+	then  func() // after each
+}
+
+func (a *answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		err := error(a.errs[min(a.asked, len(a.errs)-1)])
+		a.asked++
+		if a.asked > 8 {
+			err = errors.New("asked without end")
+		}
+		cmd.SetErr(err)
+		if a.then != nil {
+			a.then()
+		}
+		return err
+	}
+}
+
+func answering(t *testing.T, a *answers) (*redisguard.Guard, context.Context, string) {
+	t.Helper()
+	rdb := connect(t, &redis.Options{})
+	rdb.AddHook(a)
+	g := open(t, rdb)
+	return g, guard.NewContext(t.Context(), fence("r", 33, "A")), g.Key("r", "stock")
+}
+
+// A server that refuses to look at a script is asked a few times, also where it turns
+// out in between that it does not know the script.
+func TestAServerThatIsNotReadyIsAskedAFewTimes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		errs []serverError
+		want int
+	}{
+		"from the beginning":          {[]serverError{"TRYAGAIN later"}, 4},
+		"after it forgot the scripts": {[]serverError{"NOSCRIPT none", "LOADING later"}, 4},
+		"and it forgets them at last": {[]serverError{"TRYAGAIN later", "TRYAGAIN later", "TRYAGAIN later", "NOSCRIPT none", "TRYAGAIN later"}, 5},
+	} {
+		a := &answers{errs: c.errs}
+		g, ctx, key := answering(t, a)
+		require.ErrorContains(t, g.Set(ctx, key, 1, 0), "nothing was written", name)
+		require.Equal(t, c.want, a.asked, name)
+	}
+}
+
+// The context ends while the script waits to be sent again.
+func TestTheEndOfTheContextIsNamed(t *testing.T) {
+	t.Parallel()
+	a := &answers{errs: []serverError{"TRYAGAIN later"}}
+	g, ctx, key := answering(t, a)
+	boss := errors.New("the boss says stop")
+	ctx, cancel := context.WithCancelCause(ctx)
+	a.then = func() { cancel(boss) }
+	err := g.Set(ctx, key, 1, 0)
+	require.ErrorIs(t, err, boss)
+	require.ErrorContains(t, err, "nothing was written")
+	require.True(t, redis.HasErrorPrefix(err, "TRYAGAIN"), "%v", err)
+	require.Equal(t, 1, a.asked)
 }

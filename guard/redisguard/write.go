@@ -37,14 +37,15 @@ func (g *Guard) Set(ctx context.Context, key string, value any, ttl time.Duratio
 }
 
 // HSet is HSET under the fences of ctx, and returns how many fields are new. values
-// are those of go-redis' HSet: pairs, a map, a slice or a struct with tags.
+// are those of go-redis' HSet: pairs, a map, a slice or a struct with tags, of some
+// 3,500 fields at most.
 func (g *Guard) HSet(ctx context.Context, key string, values ...any) (added int64, err error) {
 	command := g.rdb.Pipeline().HSet(ctx, key, values...) // sends nothing; it is for the arguments
 	return g.run(ctx, "hset", commandScript, []string{key}, command.Args()).Int64()
 }
 
 // Del is DEL under the fences of ctx, and returns how many keys there were. They are
-// in one slot. The fence stays.
+// in one slot, and some 3,500 at most. The fence stays.
 func (g *Guard) Del(ctx context.Context, keys ...string) (deleted int64, err error) {
 	args := make([]any, 0, 1+len(keys))
 	args = append(args, "DEL")
@@ -56,9 +57,9 @@ func (g *Guard) Del(ctx context.Context, keys ...string) (deleted int64, err err
 
 // Run runs a script under the fences of ctx, check and script in one: nobody gets in
 // between, and a stale holder's script does not begin. At least one key is named; they
-// are in one slot. The reply is the script's, with redis.Nil for nil. An error of the
-// script is a redis.Error. What it had written before remains, since Redis does not
-// undo scripts.
+// are in one slot, and with the arguments 7,000 at most. The reply is the script's, with
+// redis.Nil for nil. An error of the script is a redis.Error. What it had written before
+// remains, since Redis does not undo scripts.
 //
 // A script that only reads makes a guarded read: none of a later fence has written
 // what it returns.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"os"
+	"path/filepath"
 )
 
 // Name returns a file name for a resource. It keeps the resource readable as far as
@@ -23,6 +24,15 @@ func Name(resource, suffix string) string {
 	}
 	sum := sha256.Sum256([]byte(resource))
 	return string(readable) + "." + hex.EncodeToString(sum[:16]) + suffix
+}
+
+// Abs returns the full name of a directory, since the process may change its own. No
+// name at all, as of a setting that is missing, is not the process's own one.
+func Abs(dir string) (string, error) {
+	if dir == "" {
+		return "", errors.New("it has no name; give the path of one")
+	}
+	return filepath.Abs(dir)
 }
 
 // Linked reports whether an open file is still in its directory under its name.

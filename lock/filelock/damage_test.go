@@ -211,6 +211,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		"it is no directory":        func() (*filelock.Backend, error) { return filelock.New(plain) },
 		"jump 0 is not positive":    func() (*filelock.Backend, error) { return filelock.New(dir, filelock.WithMaxJump(0)) },
 		"option is nil":             func() (*filelock.Backend, error) { return filelock.New(dir, nil) },
+		"it has no name":            func() (*filelock.Backend, error) { return filelock.New("") },
 	} {
 		_, err := f()
 		require.ErrorContains(t, err, says)

@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -89,7 +88,7 @@ func (b *Backend) open() (err error) {
 	if b.clock, err = clockName(); err != nil {
 		return err
 	}
-	if b.dir, err = filepath.Abs(b.dir); err != nil { // the process may change its own
+	if b.dir, err = localfile.Abs(b.dir); err != nil {
 		return err
 	}
 	info, err := os.Stat(b.dir)

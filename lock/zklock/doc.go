@@ -39,7 +39,8 @@
 // takes effect after the release.
 //
 // A server that does not answer is left for the next one after a third of the call's
-// time, or 3s. Every call ends with its context, or after 10s.
+// time, at least 250ms (less for a session timeout below 3s) and at most 3s. Every call
+// ends with its context, or after 10s.
 //
 // Uncontended, Acquire takes three round trips (a look, the creation, and two reads at
 // once) and one more for a resource that has no directory yet; a refusal two that write

@@ -3,6 +3,7 @@ package zklock_test
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -55,6 +56,25 @@ func TestACallWithoutADeadlineHangsNeither(t *testing.T) {
 	_, err := open(t, []string{"127.0.0.1:1"}).Acquire(context.Background(), request())
 	require.ErrorContains(t, err, "no answer within 10s")
 	require.Less(t, time.Since(begun), 20*time.Second)
+}
+
+// A connection that comes late gets no session, whose locks nobody would end.
+func TestAConnectionThatComesAfterCloseIsNotUsed(t *testing.T) {
+	t.Parallel()
+	dialed, answer := make(chan struct{}, 1), make(chan net.Conn)
+	b, err := zklock.New([]string{"127.0.0.1:1"}, zklock.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
+		dialed <- struct{}{}
+		return <-answer, nil
+	}))
+	require.NoError(t, err)
+	<-dialed
+	require.NoError(t, b.Close())
+	server, ours := net.Pipe()
+	require.NoError(t, server.SetReadDeadline(time.Now().Add(within)))
+	answer <- ours
+	n, err := server.Read(make([]byte, 100))
+	require.ErrorIs(t, err, io.EOF)
+	require.Zero(t, n)
 }
 
 // Servers that hang are left for one that answers, wherever in the list it is.

@@ -56,6 +56,9 @@ func WithDialer(d zk.Dialer) Option { return func(c *config) { c.dial = d } }
 func newConfig(servers []string, opts []Option) (*config, error) {
 	c := &config{timeout: 40 * time.Second, prefix: DefaultPrefix, acl: zk.WorldACL(zk.PermAll), dial: net.DialTimeout}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("zklock: an option is nil: %w", guard.ErrInvalid)
+		}
 		opt(c)
 	}
 	if len(servers) == 0 {

@@ -18,8 +18,8 @@ import (
 const (
 	childEnv   = "ZKLOCK_TEST_CHILD_SERVERS"
 	childLock  = "ZKLOCK_TEST_CHILD_LOCK"
-	childTTL   = 1500 * time.Millisecond
-	childGrace = 2 * time.Second // the session
+	childTTL   = 4500 * time.Millisecond // which a busy machine does not outlast
+	childGrace = 6 * time.Second         // the session
 )
 
 func TestMain(m *testing.M) {

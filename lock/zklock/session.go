@@ -12,8 +12,10 @@ import (
 
 const (
 	// answerWait is after how long a server that says nothing is left for the next one, or
-	// a third of the time that the call has, if that is less.
+	// a third of the time that the call has, if that is less. But not before hasteWait: a
+	// caller in a hurry must not cost all others their connection.
 	answerWait = 3 * time.Second
+	hasteWait  = 250 * time.Millisecond
 	// giveUp bounds every call, also where its context does not.
 	giveUp   = 10 * time.Second
 	tryPause = 50 * time.Millisecond // before the next try
@@ -139,7 +141,7 @@ func call[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (
 	}()
 	limit := answerWait
 	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, max(time.Until(end)/3, time.Millisecond))
+		limit = min(limit, max(time.Until(end)/3, min(hasteWait, s.config.timeout/12)))
 	}
 	tick := time.NewTicker(limit)
 	defer tick.Stop()

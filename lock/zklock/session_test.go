@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +76,28 @@ func TestACutLinkThatHealsInTimeLosesNothing(t *testing.T) {
 	before := s.Deadline()
 	require.Eventually(t, func() bool { return s.Deadline().After(before) }, within, 10*time.Millisecond)
 	require.NoError(t, s.Release(t.Context()))
+}
+
+// A caller who gives up after a moment is no reason to leave a server that is slow: the
+// connection is that of all locks.
+func TestAHastyCallKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	l := link(t, servertest.ZooKeeper(t)[0])
+	var dials atomic.Int64
+	b := open(t, []string{l.Addr()}, zklock.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
+		dials.Add(1)
+		return net.DialTimeout(network, address, timeout)
+	}))
+	acquire(t, b, request()) // connected
+	before := dials.Load()
+	l.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := b.Acquire(ctx, request())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	l.Heal()
+	acquire(t, b, request())
+	require.Equal(t, before, dials.Load())
 }
 
 // The node is created, and the reply to that is lost.
@@ -275,12 +298,13 @@ func TestTheLockEndsWhileItsTokenIsRaised(t *testing.T) {
 	var gone string
 	h.do = func() {
 		gone = nodes(t, c, b, r.Resource)[0]
+		keep(t, c, b, r.Resource)
 		require.NoError(t, c.Delete(b.Dir(r.Resource)+"/"+gone, -1))
 	}
 	r.After = 1 << 50
 	require.Greater(t, acquire(t, b, r), r.After)
 	names := nodes(t, c, b, r.Resource)
-	require.Len(t, names, 2)
+	require.Len(t, names, 3)
 	require.NotContains(t, names, gone)
 	require.NoError(t, b.Renew(t.Context(), r))
 }

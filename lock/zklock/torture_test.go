@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -57,7 +58,7 @@ func TestNoTwoHoldersWhileMembersAndLinksFail(t *testing.T) {
 			}
 			<-s.Lost()
 			losses.Add(1)
-			require.Eventually(t, func() bool { return grants.Load() > granted }, within, 10*time.Millisecond)
+			assert.Eventually(t, func() bool { return grants.Load() > granted }, within, 10*time.Millisecond, "nobody gets the lock of one who is cut off")
 			for _, l := range links {
 				l.Heal()
 			}

@@ -43,9 +43,11 @@ func (c counted) Write(p []byte) (int, error) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	requests := new(atomic.Int64)
-	b, r := open(t, servertest.ZooKeeper(t), zklock.WithDialer(count(requests))), request()
+	servers := servertest.ZooKeeper(t)
+	b, r := open(t, servers, zklock.WithDialer(count(requests))), request()
 	first := rival(r)
 	acquire(t, b, first) // makes the directory
+	keep(t, client(t, servers), b, r.Resource)
 	require.NoError(t, b.Release(t.Context(), first))
 	for _, c := range []struct {
 		what string

@@ -42,6 +42,10 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	s.mu.Lock()
 	s.wire = w
 	s.mu.Unlock()
+	if s.life.Err() != nil { // closed meanwhile, and the client would begin a session
+		_ = conn.Close()
+		return nil, errClosed
+	}
 	return w, nil
 }
 

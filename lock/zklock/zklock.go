@@ -66,10 +66,10 @@ func (b *Backend) Close() error {
 	ear := b.ear
 	b.mu.Unlock()
 	if !already {
-		b.session.close()
-		if ear != nil {
-			ear.close()
+		if ear != nil { // both at once, since each may have to wait for a server
+			b.background.Go(ear.close)
 		}
+		b.session.close()
 		b.background.Wait()
 	}
 	return nil
@@ -81,7 +81,9 @@ func (b *Backend) Bounded() bool { return true }
 // Acquire implements [lock.Backend]. Beyond the errors named there it returns
 // sequencer.ErrJump if r.After is implausibly far ahead of ZooKeeper's zxid,
 // sequencer.ErrExhausted at the end of the integers, and guard.ErrInvalid for a TTL that
-// the session timeout does not cover, see [WithSessionTimeout].
+// the session timeout does not cover, see [WithSessionTimeout]. Remaining of a
+// [lock.HeldError] is the holder's whole TTL; the lock of one that died ends with its
+// session, which is later.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
 	token, err := b.acquire(ctx, r, 0)
 	return token, b.failed("acquire", r.Resource, err)

@@ -95,6 +95,15 @@ func nodes(t testing.TB, c *zk.Conn, b *zklock.Backend, resource string) []strin
 	return names
 }
 
+// keep makes a node in the directory of a resource that is no lock. ZooKeeper removes an
+// empty directory at its own time; making it again is a trip more, and its sequence
+// begins anew.
+func keep(t testing.TB, c *zk.Conn, b *zklock.Backend, resource string) {
+	t.Helper()
+	_, err := c.Create(b.Dir(resource)+"/keep", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+}
+
 func TestBackend(t *testing.T) {
 	t.Parallel()
 	servers := servertest.ZooKeeper(t)
@@ -307,6 +316,7 @@ func TestAFairLockIsServedInOrderAcrossBackEnds(t *testing.T) {
 			s, err := l.Acquire(ctx, name)
 			if err != nil {
 				t.Errorf("contender %d: %v", i, err)
+				order <- -1
 				return
 			}
 			order <- i
@@ -377,6 +387,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+	_, err := zklock.New([]string{"127.0.0.1:1"}, nil)
+	require.ErrorContains(t, err, "an option is nil")
 }
 
 // The defaults of ZooKeeper, of this package and of the locker.

@@ -365,7 +365,7 @@ var mutants = []mutant{
 	},
 	{
 		"objectguard: a write enters the fence in force only", "guard/objectguard/write.go",
-		"err = o.enter(held)", "_ = o.enter(held)", "guard/objectguard", "TestConformanceOnFiles",
+		"if err := o.enter(held); err != nil {", "if err := o.enter(held); false && err != nil {", "guard/objectguard", "TestConformanceOnFiles",
 	},
 	{
 		"objectguard: the condition is that of the look at the fence", "guard/objectguard/write.go",
