@@ -191,6 +191,8 @@ func TestNewRefusesNilPointers(t *testing.T) {
 	require.ErrorContains(t, err, "back end is nil")
 	_, err = lock.New(memlock.New(), lock.WithGuards((*guard.Memory)(nil)))
 	require.ErrorContains(t, err, "guard 0 is nil")
+	_, err = lock.New(memlock.New(), nil)
+	require.ErrorContains(t, err, "option is nil")
 	_, err = lock.New(memlock.New(), lock.WithSequencer(nil))
 	require.ErrorContains(t, err, "sequencer is nil")
 	_, err = lock.New(memlock.New(), lock.WithRenewEvery(time.Nanosecond))

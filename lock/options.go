@@ -92,6 +92,9 @@ func WithObserver(o guard.Observer) Option { return func(c *config) { c.observer
 func newConfig(opts []Option) (*config, error) {
 	c := &config{ttl: 30 * time.Second, retryWait: 50 * time.Millisecond, maxRetries: -1}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("lock: an option is nil")
+		}
 		opt(c)
 	}
 	if c.ttl < MinTTL || c.ttl > MaxTTL {

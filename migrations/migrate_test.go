@@ -248,6 +248,7 @@ func TestANilDatabaseIsAnErrorAtOnce(t *testing.T) {
 func TestOptionsAreValidated(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]migrations.Option{
+		"option is nil":                     nil,
 		"schema \"\": the name is empty":    migrations.WithSchema(""),
 		`schema "pg_x" belongs to Postgres`: migrations.WithSchema("pg_x"),
 		"has 64 bytes":                      migrations.WithSchema(strings.Repeat("x", 64)),

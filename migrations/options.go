@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -21,6 +22,9 @@ type options struct {
 func newOptions(opts []Option) (options, error) {
 	o := options{schema: defaultSchema, target: -1, lockTimeout: 10 * time.Second, first: 1}
 	for _, opt := range opts {
+		if opt == nil {
+			return options{}, errors.New("migrations: an option is nil")
+		}
 		if err := opt(&o); err != nil {
 			return options{}, fmt.Errorf("migrations: %w", err)
 		}

@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -30,6 +31,9 @@ func WithMaxJump(d guard.Token) Option { return func(m *Memory) { m.maxJump = d 
 func NewMemory(opts ...Option) (*Memory, error) {
 	m := &Memory{maxJump: DefaultMaxJump, last: make(map[string]guard.Token)}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("sequencer: an option is nil")
+		}
 		opt(m)
 	}
 	if m.maxJump <= 0 {

@@ -26,6 +26,8 @@ func TestNewMemoryRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	_, err := sequencer.NewMemory(sequencer.WithMaxJump(0))
 	require.ErrorContains(t, err, "greatest jump 0 is not positive")
+	_, err = sequencer.NewMemory(nil)
+	require.ErrorContains(t, err, "option is nil")
 }
 
 func TestS18_TheBoundOfAJumpIsConfigurable(t *testing.T) {

@@ -8,6 +8,7 @@ package guardotel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/otel"
@@ -49,6 +50,9 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) 
 func New(opts ...Option) (guard.Observer, error) {
 	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("guardotel: an option is nil")
+		}
 		opt(&o)
 	}
 	m, err := newMeters(o.meters.Meter(scope))

@@ -240,3 +240,9 @@ func BenchmarkObserver(b *testing.B) {
 		})
 	}
 }
+
+func TestNewRefusesANilOption(t *testing.T) {
+	t.Parallel()
+	_, err := guardotel.New(nil)
+	require.ErrorContains(t, err, "option is nil")
+}

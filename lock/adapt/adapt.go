@@ -80,6 +80,9 @@ func New(mutex func(resource, nonce string, ttl time.Duration) Mutex, opts ...Op
 	}
 	b := &Backend{mutex: mutex, refused: func(error) bool { return false }, grants: grants{of: make(map[string][]*grant)}}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("adapt: an option is nil")
+		}
 		opt(b)
 	}
 	if b.refused == nil {

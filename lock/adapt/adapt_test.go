@@ -56,6 +56,8 @@ func TestNewRefusesWhatIsNil(t *testing.T) {
 	t.Parallel()
 	_, err := adapt.New(nil)
 	require.ErrorContains(t, err, "mutex is nil")
+	_, err = adapt.New(newPeer().mutex, nil)
+	require.ErrorContains(t, err, "option is nil")
 	_, err = adapt.New(newPeer().mutex, adapt.WithRefused(nil))
 	require.ErrorContains(t, err, "WithRefused is nil")
 }

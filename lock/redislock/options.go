@@ -62,6 +62,9 @@ func newConfig(rdb redis.UniversalClient, opts []Option) (config, error) {
 		return c, errors.New("redislock: the Redis client is nil")
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			return c, errors.New("redislock: an option is nil")
+		}
 		opt(&c)
 	}
 	if err := c.scheme.Validate(); err != nil {

@@ -286,6 +286,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		"prefix is empty":         func() (*redislock.Backend, error) { return redislock.New(rdb, redislock.WithPrefix("")) },
 		`"a{b" has a brace`:       func() (*redislock.Backend, error) { return redislock.New(rdb, redislock.WithPrefix("a{b")) },
 		"0 shards are not":        func() (*redislock.Backend, error) { return redislock.New(rdb, redislock.WithShards(0)) },
+		"option is nil":           func() (*redislock.Backend, error) { return redislock.New(rdb, nil) },
 		"jump -1 is not positive": func() (*redislock.Backend, error) { return redislock.New(rdb, redislock.WithMaxJump(-1)) },
 		"function is nil":         func() (*redislock.Backend, error) { return redislock.New(rdb, redislock.WithKeys(nil)) },
 		"must be two keys": func() (*redislock.Backend, error) {

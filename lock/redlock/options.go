@@ -62,6 +62,9 @@ func newConfig(opts []Option) (config, error) {
 		nodeTimeout: defaultNodeTimeout,
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			return c, errors.New("redlock: an option is nil")
+		}
 		opt(&c)
 	}
 	if err := c.scheme.Validate(); err != nil {

@@ -54,6 +54,9 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Sequencer, error) {
 	}
 	s := &Sequencer{pool: pool, schema: "fencing", maxJump: sequencer.DefaultMaxJump}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("pgseq: an option is nil")
+		}
 		opt(s)
 	}
 	if s.schema == "" || len(s.schema) > 63 || strings.ContainsRune(s.schema, 0) {

@@ -225,6 +225,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		`schema name "" is`:      func() (*pgseq.Sequencer, error) { return pgseq.New(pool, pgseq.WithSchema("")) },
 		"1 to 63 bytes":          func() (*pgseq.Sequencer, error) { return pgseq.New(pool, pgseq.WithSchema(strings.Repeat("s", 64))) },
 		"without NUL":            func() (*pgseq.Sequencer, error) { return pgseq.New(pool, pgseq.WithSchema("a\x00")) },
+		"option is nil":          func() (*pgseq.Sequencer, error) { return pgseq.New(pool, nil) },
 		"jump 0 is not positive": func() (*pgseq.Sequencer, error) { return pgseq.New(pool, pgseq.WithMaxJump(0)) },
 	} {
 		_, err := f()

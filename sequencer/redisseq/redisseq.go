@@ -63,6 +63,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Sequencer, error) {
 	}
 	s := &Sequencer{rdb: rdb, scheme: rediskeys.Default(), maxJump: sequencer.DefaultMaxJump}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("redisseq: an option is nil")
+		}
 		opt(s)
 	}
 	if err := s.scheme.Validate(); err != nil {

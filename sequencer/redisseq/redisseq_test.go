@@ -294,6 +294,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		"prefix is empty":         func() (*redisseq.Sequencer, error) { return redisseq.New(rdb, redisseq.WithPrefix("")) },
 		`"a{b" has a brace`:       func() (*redisseq.Sequencer, error) { return redisseq.New(rdb, redisseq.WithPrefix("a{b")) },
 		"0 shards are not":        func() (*redisseq.Sequencer, error) { return redisseq.New(rdb, redisseq.WithShards(0)) },
+		"option is nil":           func() (*redisseq.Sequencer, error) { return redisseq.New(rdb, nil) },
 		"jump -1 is not positive": func() (*redisseq.Sequencer, error) { return redisseq.New(rdb, redisseq.WithMaxJump(-1)) },
 	} {
 		_, err := f()
