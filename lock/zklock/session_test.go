@@ -27,6 +27,29 @@ func link(t testing.TB, to string) *faultlink.Link {
 	return l
 }
 
+// A server that hangs is left after a third of the call's time, long before the client
+// itself would take it for dead.
+func TestAServerThatHangsIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	server := servertest.ZooKeeper(t)[0]
+	links, addrs := map[string]*faultlink.Link{}, []string{}
+	for range 2 { // two ways to it
+		l := link(t, server)
+		links[l.Addr()], addrs = l, append(addrs, l.Addr())
+	}
+	var used atomic.Value // the address of the last connection
+	b := open(t, addrs, zklock.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
+		used.Store(address)
+		return net.DialTimeout(network, address, timeout)
+	}))
+	r := request()
+	acquire(t, b, r)
+	links[used.Load().(string)].Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	require.NoError(t, b.Renew(ctx, r))
+}
+
 // The holder is cut off: its lease is lost on time by its own clock, the end of its
 // session frees the lock for others, and when it is back it is told and fenced.
 func TestTheSessionExpiresWhileTheHolderIsCutOff(t *testing.T) {

@@ -261,7 +261,7 @@ var mutants = []mutant{
 	},
 	{
 		"zklock: a server that says nothing is left", "lock/zklock/session.go",
-		"s.wire.greeted.Load() &&", "false &&", "lock/zklock", "Hangs|ThatSaysNothing",
+		"s.wire.greeted.Load() &&", "false &&", "lock/zklock", "HangsIsLeft",
 	},
 	{
 		"zklock: a server has a time limit for the session", "lock/zklock/wire.go",
