@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -308,9 +309,10 @@ func TestAFairLockIsServedInOrderAcrossBackEnds(t *testing.T) {
 	b := open(t, servers)
 	c := client(t, servers)
 	order := make(chan int, 6)
+	var contenders sync.WaitGroup
 	for i := range 6 {
 		l := []*lock.Locker{one, other}[i%2]
-		go func() {
+		contenders.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
 			s, err := l.Acquire(ctx, name)
@@ -323,13 +325,14 @@ func TestAFairLockIsServedInOrderAcrossBackEnds(t *testing.T) {
 			if err := s.Release(ctx); err != nil {
 				t.Errorf("contender %d: %v", i, err)
 			}
-		}()
+		})
 		require.Eventually(t, func() bool { return len(nodes(t, c, b, name)) == i+2 }, within, time.Millisecond)
 	}
 	require.NoError(t, s.Release(t.Context()))
 	for i := range 6 {
 		require.Equal(t, i, <-order)
 	}
+	contenders.Wait() // and release, before the back ends are closed
 }
 
 func TestBadRequestsAreNotSent(t *testing.T) {
