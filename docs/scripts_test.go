@@ -3,6 +3,7 @@ package docs_test
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -96,7 +97,7 @@ func TestScriptsReplyAsInTheVectors(t *testing.T) {
 					}
 				}
 				got, err := rdb.Do(t.Context(), args...).Result()
-				if err != nil && err != redis.Nil {
+				if err != nil && !errors.Is(err, redis.Nil) {
 					got = err
 				}
 				requireReply(t, s.Reply, got, "step %d, %s %v", i+1, s.Script, s.Command)
