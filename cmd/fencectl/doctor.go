@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -35,8 +34,8 @@ Exit code 1 if a finding is FAIL; "warn" works, and will surprise you one day.`,
 }
 
 func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
-	if a.postgresSetting().Value == "" && a.redisSetting().Value == "" {
-		return errors.New("doctor: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL, FENCING_REDIS_URL or REDIS_URL")
+	if err := a.needServer("doctor"); err != nil {
+		return err
 	}
 	all := []doctor.Finding{}
 	var heights doctor.Heights

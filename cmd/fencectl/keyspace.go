@@ -29,6 +29,14 @@ func (f *redisFlags) check() error {
 	return nil
 }
 
+// needServer is an error if neither server is named.
+func (a *app) needServer(command string) error {
+	if a.postgresSetting().Value == "" && a.redisSetting().Value == "" {
+		return fmt.Errorf("%s: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL, FENCING_REDIS_URL or REDIS_URL", command)
+	}
+	return nil
+}
+
 // A keyspace is a Redis server, or the masters of a Cluster.
 type keyspace struct {
 	client  redis.UniversalClient // lock/redislock asks what it is, so it is not wrapped

@@ -85,8 +85,8 @@ func (l listing) of(resource string) *entry {
 }
 
 func (a *app) ls(ctx context.Context, keys *redisFlags, prefix string, limit int) error {
-	if a.postgresSetting().Value == "" && a.redisSetting().Value == "" {
-		return errors.New("ls: no server to look at; name one with --postgres or --redis, or in FENCING_POSTGRES_URL, DATABASE_URL, FENCING_REDIS_URL or REDIS_URL")
+	if err := a.needServer("ls"); err != nil {
+		return err
 	}
 	found := listing{}
 	if a.postgresSetting().Value != "" {
