@@ -239,12 +239,28 @@ var sessionPaths = []path{
 	}},
 }
 
-func gAssociation[T any](name string, op clause.Association) func(*cell) error {
+// The operation is made anew for each run: runs are concurrent, and GORM fills in the values that it creates.
+func gAssociation[T any](op func() clause.Association) func(*cell) error {
 	return func(c *cell) error {
-		op.Association = name
-		_, err := gorm.G[T](c.db).Where("id = ?", 1).Set(op).Update(c.ctx)
+		_, err := gorm.G[T](c.db).Where("id = ?", 1).Set(op()).Update(c.ctx)
 		return err
 	}
+}
+
+func unlinked(name string) func() clause.Association {
+	return func() clause.Association { return clause.Association{Association: name, Type: clause.OpUnlink} }
+}
+
+func deletedBadge() clause.Association {
+	return clause.Association{Association: "Badge", Type: clause.OpDelete}
+}
+
+func updatedBadge() clause.Association {
+	return clause.Association{Association: "Badge", Type: clause.OpUpdate, Set: []clause.Assignment{{Column: clause.Column{Name: "text"}, Value: "x"}}}
+}
+
+func createdBadge() clause.Association {
+	return clause.Association{Association: "Badge", Type: clause.OpCreate, Values: []any{&Badge{ID: 10, Text: "x"}}}
 }
 
 func gRaw(c *cell) error {
@@ -272,11 +288,11 @@ var genericPaths = []path{
 	{name: "G OnConflict", run: func(c *cell) error {
 		return gorm.G[Item](c.db, clause.OnConflict{UpdateAll: true}).Create(c.ctx, &Item{ID: 1, SKU: c.sku, Note: "x"})
 	}},
-	{name: "G unlink", run: gAssociation[Owner]("Items", clause.Association{Type: clause.OpUnlink})},
-	{name: "G delete association", any: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpDelete})},
-	{name: "G update association", any: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpUpdate, Set: []clause.Assignment{{Column: clause.Column{Name: "text"}, Value: "x"}}})},
-	{name: "G create association", tears: true, run: gAssociation[Owner]("Badge", clause.Association{Type: clause.OpCreate, Values: []any{&Badge{ID: 10, Text: "x"}}})},
-	{name: "G unlink join rows", any: true, run: gAssociation[Item]("Tags", clause.Association{Type: clause.OpUnlink})},
+	{name: "G unlink", run: gAssociation[Owner](unlinked("Items"))},
+	{name: "G delete association", any: true, run: gAssociation[Owner](deletedBadge)},
+	{name: "G update association", any: true, run: gAssociation[Owner](updatedBadge)},
+	{name: "G create association", tears: true, run: gAssociation[Owner](createdBadge)},
+	{name: "G unlink join rows", any: true, run: gAssociation[Item](unlinked("Tags"))},
 	{name: "G Raw", raw: true, any: true, only: "postgres", run: gRaw},
 	{name: "G Raw sqlite", raw: true, any: true, only: "sqlite", run: gRaw},
 	{name: "G Create", blind: true, run: func(c *cell) error { return gorm.G[Item](c.db).Create(c.ctx, &Item{ID: 10, SKU: c.sku}) }},
