@@ -39,9 +39,11 @@ type Backend interface {
 // A Waiter is a Backend that can tell when a lock may have become free.
 type Waiter interface {
 	// Watch returns a channel that receives as soon as the watch is in effect, since
-	// a release before that may have been missed, and then after each release of
-	// r.Resource; from a back end that queues, after those that make it r.Nonce's
-	// turn. What is not received at once is merged into one. A lost wake-up costs
+	// a release before that may have been missed, and then after each release of a
+	// hold of r.Resource that an Acquire through this back end has got, or has been
+	// refused for, since; from a back end that queues, after those that make it
+	// r.Nonce's turn. So ask after each. (A release that nobody asked for need tell
+	// nobody.) What is not received at once is merged into one. A lost wake-up costs
 	// time and is no harm: the locker also asks by itself, now and then and when the
 	// holder's TTL ends. stop ends the watch and must be called.
 	Watch(r Request) (wake <-chan struct{}, stop func())

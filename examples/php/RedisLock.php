@@ -44,8 +44,8 @@ final class RedisLock
             throw new \LogicException('fencing: this Redis connection has OPT_PREFIX, so PHP would have other locks than everybody else; use one without');
         }
         $k = $this->keys($resource, $nonce);
-        $reply = $this->run('acquire', [$k['lock'], $k['counter'], $k['released']],
-            [$nonce, $holder, (string) $this->ttlMs, $after, '72057594037927936', $this->names ? 'shared' : 'own']);
+        $more = $after === '0' && !$this->names ? [] : ['', $after, '72057594037927936', $this->names ? 'shared' : 'own'];
+        $reply = $this->run('acquire', [$k['lock'], $k['counter'], $k['released']], [$nonce, $holder, (string) $this->ttlMs, ...$more]);
         if (is_array($reply) && $reply[0] === 0) {
             throw new Held("fencing: \"$resource\" is held by " . ($reply[1] ?: 'an unnamed holder') . ", expires in $reply[2] ms unless renewed");
         }
@@ -58,14 +58,14 @@ final class RedisLock
     /** Prolongs the lock; false if the nonce does not have it. Never creates it. */
     public function renew(string $resource, #[\SensitiveParameter] string $nonce): bool
     {
-        return $this->run('renew', [$this->keys($resource, $nonce)['lock']], [$nonce, (string) $this->ttlMs, '']) === 1;
+        return $this->run('renew', [$this->keys($resource, $nonce)['lock']], [$nonce, (string) $this->ttlMs]) === 1;
     }
 
     /** Frees the lock; false if the nonce did not have it. Safe to repeat. */
     public function free(string $resource, #[\SensitiveParameter] string $nonce): bool
     {
         $k = $this->keys($resource, $nonce);
-        return $this->run('release', [$k['lock'], $k['released'], $k['queue'], $k['alive']], [$nonce, $nonce, '10000', $this->publish]) === 1;
+        return $this->run('release', [$k['lock'], $k['released']], [$nonce, $this->publish]) === 1;
     }
 
     /** @return array{lock: string, counter: string, released: string, queue: string, alive: string} */

@@ -108,6 +108,8 @@ func watch(t testing.TB, b lock.Backend) {
 		}
 	}
 	woken("the watch never comes into effect")
+	_, err := b.Acquire(t.Context(), request(r.Resource, long))
+	require.ErrorIs(t, err, lock.ErrHeld)
 	for range 3 {
 		require.NoError(t, b.Release(t.Context(), r))
 		woken("a release wakes nobody")

@@ -9,20 +9,22 @@ import (
 )
 
 const (
-	fewCalls   = 2   // at once, which go by themselves
+	fewCalls   = 8   // at once, which go by themselves
 	batchCalls = 256 // in one round trip
+	maxBatches = 2   // at once: the server works on one while the client does on the other
 )
 
 // A batcher lets concurrent calls share round trips. A few go by themselves, since
 // a lone caller gains nothing; while they are under way further ones gather, and
-// all that have gathered go together as soon as those before them have returned.
+// go together in two batches that take turns.
 type batcher struct {
 	rdb redis.UniversalClient
 
-	mu       sync.Mutex
-	calls    int // that went by themselves
-	waiting  []*waitingCall
-	flushing bool
+	mu      sync.Mutex
+	calls   int // that went by themselves
+	waiting []*waitingCall
+	batches int // under way
+	batched int // calls in them
 }
 
 type waitingCall struct {
@@ -34,7 +36,7 @@ type waitingCall struct {
 func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
 	cmd := e.command(ctx)
 	b.mu.Lock()
-	if b.calls < fewCalls && !b.flushing {
+	if b.calls < fewCalls && b.batches == 0 {
 		b.calls++
 		b.mu.Unlock()
 		_ = b.rdb.Process(ctx, cmd) // cmd has it
@@ -45,8 +47,8 @@ func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
 	}
 	call := &waitingCall{cmd, make(chan struct{})}
 	b.waiting = append(b.waiting, call)
-	if !b.flushing {
-		b.flushing = true
+	if b.batches < maxBatches {
+		b.batches++
 		go b.flush()
 	}
 	b.mu.Unlock()
@@ -62,13 +64,8 @@ func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
 func (b *batcher) flush() {
 	for {
 		runtime.Gosched() // those who were answered may have something to add
-		b.mu.Lock()
-		n := min(len(b.waiting), batchCalls)
-		batch := b.waiting[:n:n]
-		b.waiting = b.waiting[n:]
-		b.flushing = n > 0
-		b.mu.Unlock()
-		if n == 0 {
+		batch := b.next()
+		if batch == nil {
 			return
 		}
 		// Not the context of one of them; the client's own timeouts end it.
@@ -78,8 +75,28 @@ func (b *batcher) flush() {
 			}
 			return nil
 		})
+		b.mu.Lock()
+		b.batched -= len(batch)
+		b.mu.Unlock()
 		for _, call := range batch {
 			close(call.done)
 		}
 	}
+}
+
+// next takes the calls of one batch: a fair share, so that the other one is not left
+// with the rest. With nothing to take it ends the flush.
+func (b *batcher) next() []*waitingCall {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	share := (len(b.waiting) + b.batched + maxBatches - 1) / maxBatches
+	n := min(len(b.waiting), share, batchCalls)
+	if n == 0 {
+		b.batches--
+		return nil
+	}
+	batch := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
+	b.batched += n
+	return batch
 }

@@ -16,9 +16,13 @@ var queueLua string
 //go:embed withdraw.lua
 var withdrawLua string
 
+//go:embed handover.lua
+var handoverLua string
+
 var (
-	turnScript     = newScript(rediskeys.CounterLua + queueLua + acquireLua)
-	withdrawScript = newScript(queueLua + withdrawLua)
+	acquireTurnScript = newScript(rediskeys.CounterLua + queueLua + acquireLua)
+	releaseTurnScript = newScript(releaseLua + queueLua + handoverLua)
+	withdrawScript    = newScript(queueLua + withdrawLua)
 )
 
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
@@ -27,9 +31,10 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 	if err := validate("acquire", r); err != nil {
 		return 0, err
 	}
+	b.inTurn.Store(true)
 	e := b.evaluation(r, r.Nonce)
-	reply, err := e.run(ctx, b.sendAcquire(), turnScript, 5, &e.Lock, &e.Counter, &e.Released, &e.Queue, &e.Alive,
-		&e.request.Nonce, &e.request.Holder, &e.ttl, (*int64)(&e.request.After), b.maxJump, b.mode, milliseconds(patience))
+	reply, err := e.run(ctx, b.sendAcquire(), acquireTurnScript, 5, &e.Lock, &e.Counter, &e.Released, &e.Queue, &e.Alive,
+		&e.request.Nonce, &e.request.Holder, &e.ttl, "", (*int64)(&e.request.After), b.maxJump, b.mode, milliseconds(patience))
 	return b.granted(ctx, e, reply, err)
 }
 

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,18 +42,11 @@ var renewLua string
 //go:embed release.lua
 var releaseLua string
 
-//go:embed handover.lua
-var handoverLua string
-
 var (
 	acquireScript = newScript(grantLua + rediskeys.CounterLua + acquireLua)
 	renewScript   = newScript(renewLua)
-	releaseScript = newScript(releaseLua + queueLua + handoverLua)
+	releaseScript = newScript(releaseLua)
 )
-
-// markLife is how long, in milliseconds, a release can be told from a loss when its
-// reply was missed: longer than a client repeats a call by itself.
-const markLife = 10_000
 
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
 // all optional interfaces of package lock.
@@ -61,6 +55,7 @@ type Backend struct {
 	config config
 	calls  *batcher
 	hub    *hub
+	inTurn atomic.Bool // some lock was asked for in turn
 
 	// Arguments of the scripts that never change.
 	publish any // the command by which a release is made known
@@ -111,8 +106,19 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 		return 0, err
 	}
 	e := b.evaluation(r, r.Nonce)
-	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, &e.Lock, &e.Counter, &e.Released,
-		&e.request.Nonce, &e.request.Holder, &e.ttl, (*int64)(&e.request.After), b.maxJump, b.mode)
+	awaited := b.hub.watched(b.feedOf(e.Lock), e.Lock)
+	args := [...]any{&e.Lock, &e.Counter, &e.Released, &e.request.Nonce, &e.request.Holder, &e.ttl, "awaited", (*int64)(&e.request.After), b.maxJump, b.mode}
+	// Each of them costs the server time, and usually the first ones are enough.
+	needed := len(args)
+	switch {
+	case r.After == 0 && b.config.mode == own && !awaited:
+		needed = 6
+	case r.After == 0 && b.config.mode == own:
+		needed = 7
+	case !awaited:
+		args[6] = ""
+	}
+	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, args[:needed]...)
 	return b.granted(ctx, e, reply, err)
 }
 
@@ -173,7 +179,11 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	e := b.evaluation(r, member)
-	reply, err := e.run(ctx, b.calls.do, renewScript, 1, &e.Lock, &e.request.Nonce, &e.ttl, &e.member)
+	args := []any{&e.Lock, &e.request.Nonce, &e.ttl, &e.member}
+	if member == "" {
+		args = args[:3]
+	}
+	reply, err := e.run(ctx, b.calls.do, renewScript, 1, args...)
 	return b.outcome("renew", r.Resource, e.Keys, reply, err)
 }
 
@@ -183,8 +193,15 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	e := b.evaluation(r, member)
-	reply, err := e.run(ctx, b.calls.do, releaseScript, 4, &e.Lock, &e.Released, &e.Queue, &e.Alive,
-		&e.request.Nonce, &e.member, markLife, b.publish)
+	release, keys := releaseScript, []any{&e.Lock, &e.Released}
+	if b.inTurn.Load() {
+		release, keys = releaseTurnScript, append(keys, &e.Queue, &e.Alive)
+	}
+	args := append(keys, &e.request.Nonce, b.publish)
+	if member != r.Nonce {
+		args = append(args, &e.member)
+	}
+	reply, err := e.run(ctx, b.calls.do, release, len(keys), args...)
 	return b.outcome("release", r.Resource, e.Keys, reply, err)
 }
 
@@ -210,6 +227,10 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		return h, nil
 	}
 	h.Holder, h.Remaining = fields.Val()["holder"], max(0, left.Val())
+	h.Members = 1 // unless another one ever joined
+	if _, joined := fields.Val()["joined"]; joined {
+		h.Members = 0
+	}
 	for name := range fields.Val() {
 		if strings.HasPrefix(name, "m:") {
 			h.Members++

@@ -95,7 +95,7 @@ func (b *Backend) pipeline(ctx context.Context, requests []lock.Request, eval fu
 	cmds := make([]*redis.Cmd, len(requests))
 	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, r := range requests {
-			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").Lock}, r.Nonce, milliseconds(r.TTL), "")
+			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").Lock}, r.Nonce, milliseconds(r.TTL))
 		}
 		return nil
 	})

@@ -31,7 +31,7 @@ type evaluation struct {
 	request lock.Request
 	member  string
 	ttl     int64 // in milliseconds
-	room    [firstKey + 5 + 7]any
+	room    [firstKey + 5 + 8]any
 	args    []any // of the command, in the room
 	cmd     redis.Cmd
 }

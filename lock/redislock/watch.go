@@ -61,11 +61,27 @@ func (w watcher) notify() {
 // connection is down; it comes back by itself, and wakes everybody then.
 func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
 	name := b.config.keys(r.Resource, "").Lock
-	tag := ""
-	if _, single := b.rdb.(*redis.Client); !single {
-		tag = rediskeys.HashTag(name)
+	return b.hub.watch(b.feedOf(name), name, r.Nonce)
+}
+
+// feedOf returns the tag of the feed that listens for a lock.
+func (b *Backend) feedOf(lock string) (tag string) {
+	if _, single := b.rdb.(*redis.Client); single {
+		return ""
 	}
-	return b.hub.watch(tag, name, r.Nonce)
+	return rediskeys.HashTag(lock)
+}
+
+// watched reports whether somebody watches the channel.
+func (h *hub) watched(tag, name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.feeds[tag]
+	if f == nil {
+		return false
+	}
+	c := f.channels[name]
+	return c != nil && len(c.watchers) > 0
 }
 
 func (h *hub) watch(tag, name, nonce string) (<-chan struct{}, func()) {

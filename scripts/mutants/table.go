@@ -97,7 +97,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: release compares the nonce", "lock/redislock/release.lua",
-		"local has = not held.err and held[1] == ARGV[1] and held[2]", "local has = true", "lock/redislock", "TestBackend",
+		"local has = not held.err and held[1] == ARGV[1]\n", "local has = true\n", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: the usual grant looks whether the lock is free", "lock/redislock/grant.lua",
@@ -105,7 +105,19 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: a release wakes those who wait", "lock/redislock/release.lua",
-		"redis.pcall(ARGV[4], KEYS[1], '')", "", "lock/redislock", "TestBackend",
+		"redis.pcall(ARGV[2], KEYS[1], '')", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: who is refused is woken by the release", "lock/redislock/acquire.lua",
+		"  redis.call('HSET', KEYS[1], 'awaited', '') -- always", "  -- always", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a grant notes that others of the process wait", "lock/redislock/redislock.go",
+		"!awaited:\n\t\tneeded = 6", "true:\n\t\tneeded = 6", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a member leaves what others hold", "lock/redislock/release.lua",
+		"> (held[2] and 6 or 5)", "> 100", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: a fair lock goes to the first in the queue", "lock/redislock/acquire.lua",

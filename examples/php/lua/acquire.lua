@@ -1,12 +1,15 @@
 -- The usual acquisition, of a lock that is free, comes first: without the functions
 -- below, which a script makes anew on each run and which cost as much as the rest.
 -- KEYS and ARGV are those of acquire.lua.
-if ARGV[4] == '0' and not ARGV[7] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+if not ARGV[5] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
   -- What can fail comes before the first write to the lock: scripts do not roll
   -- back.
   local token = redis.call('INCR', KEYS[2])
   if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
-    redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2], 'm:' .. ARGV[1], '')
+    redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
+    if ARGV[4] then
+      redis.call('HSET', KEYS[1], 'awaited', '')
+    end
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
     return token
   end
@@ -57,34 +60,32 @@ end
 -- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
 -- fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
--- holder, TTL in ms, after, greatest jump, 'shared' if another library may keep
--- something under the lock's key, and if fair: patience in ms.
+-- holder, TTL in ms; from here on what is not needed may be left out: 'awaited' or ''
+-- if others wait beside the caller, after, greatest jump, 'shared' if another library
+-- may keep something under the lock's key, and if fair: patience in ms.
 -- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
 -- its release wakes nobody, or {-1, counter} for a jump.
 
-local fair = ARGV[7]
+local after, fair = ARGV[5] or '0', ARGV[8]
 
 local function refuse(holder, silent)
   if fair then
-    enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[7])
-  else
-    -- A replica would answer too, from what it knows; a write makes it say what it is.
-    redis.call('DEL', KEYS[3])
+    enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[8])
   end
   return {0, holder, redis.call('PTTL', KEYS[1]), silent}
 end
 
-local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder', 'queued')
+local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder')
 if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
-  if ARGV[6] == 'shared' then
+  if ARGV[7] == 'shared' then
+    -- A replica would answer too, from what it knows; a write makes it say what it is.
+    redis.call('DEL', KEYS[3])
     return refuse('a user of another library', 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
 if held[1] and held[1] ~= ARGV[1] then
-  if fair and not held[4] then
-    redis.call('HSET', KEYS[1], 'queued', '')
-  end
+  redis.call('HSET', KEYS[1], 'awaited', '') -- always, for the replica's sake
   return refuse(held[3])
 end
 
@@ -98,16 +99,17 @@ if not token then
     return refuse('an earlier waiter')
   end
 end
-if not token or not greater(token, ARGV[4]) then
+if not token or not greater(token, after) then
   local refusal
-  token, refusal = advance(KEYS[2], ARGV[4], ARGV[5])
+  token, refusal = advance(KEYS[2], after, ARGV[6])
   if not token then
     return refusal
   end
-  redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2], 'm:' .. ARGV[1], '')
+  redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-if fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) then
-  redis.call('HSET', KEYS[1], 'queued', '')
+local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1])
+if others or ARGV[4] and ARGV[4] ~= '' then
+  redis.call('HSET', KEYS[1], 'awaited', '')
 end
 return token

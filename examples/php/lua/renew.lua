@@ -1,16 +1,18 @@
 -- Prolongs the lock of a nonce, and adds a member to it if one is named.
--- KEYS: lock. ARGV: nonce, TTL in ms, member or ''.
+-- KEYS: lock. ARGV: nonce, TTL in ms, and perhaps a member.
 -- Returns 1, or 0 if the nonce does not have the lock. Never creates it.
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'joined')
 if held[1] ~= ARGV[1] then
   return 0
 end
-local joined = held[2] or ARGV[3] ~= ''
-if ARGV[3] ~= '' then
-  redis.call('HSET', KEYS[1], 'm:' .. ARGV[3], '', 'joined', '')
+if ARGV[3] then
+  if not held[2] then -- until then the nonce was the only member
+    redis.call('HSET', KEYS[1], 'joined', '', 'm:' .. ARGV[1], '')
+  end
+  redis.call('HSET', KEYS[1], 'm:' .. ARGV[3], '')
 end
 -- Another member may count on a longer TTL.
-if not joined or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+if not (held[2] or ARGV[3]) or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return 1
