@@ -9,7 +9,7 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
-func TestTokenIsADecimalStringInTextAndJSON(t *testing.T) {
+func TestS19_TokenIsADecimalStringInTextAndJSON(t *testing.T) {
 	t.Parallel()
 	for token, want := range map[guard.Token]string{
 		0:                   "0",

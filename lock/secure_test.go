@@ -30,6 +30,43 @@ func TestEveryGuardIsRaisedBeforeAcquireReturns(t *testing.T) {
 	})
 }
 
+// S44: the holder pauses between two stores. Its successor has raised both before it
+// reads either, so the second write is refused; that the first one stays is the lack
+// of a transaction over both.
+func TestS44_AHolderThatPausesBetweenTwoStoresWritesOnlyTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, one, two := locktest.NewFake(), guard.NewMemory(), guard.NewMemory()
+		a := acquire(t, newLocker(t, fake, lock.WithGuards(one, two)))
+		paused := guard.NewContext(context.WithoutCancel(a.Context()))
+		require.NoError(t, write(paused, one))
+		fake.Expire(resource)
+		b := acquire(t, newLocker(t, fake, lock.WithGuards(one, two)))
+		require.ErrorIs(t, write(paused, two), guard.ErrStale)
+		require.ErrorIs(t, write(paused, one), guard.ErrStale)
+		require.NoError(t, write(b.Context(), two))
+		require.ErrorIs(t, a.Release(t.Context()), lock.ErrLost)
+		require.NoError(t, b.Release(t.Context()))
+	})
+}
+
+// S48: the deadline is advice. Who has looked at it and pauses then is refused by the
+// store, and by nothing else.
+func TestS48_ALookAtTheDeadlineIsNoGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, store := locktest.NewFake(), guard.NewMemory()
+		a := acquire(t, newLocker(t, fake, lock.WithGuards(store)))
+		paused := guard.NewContext(context.WithoutCancel(a.Context()))
+		require.True(t, time.Now().Before(a.Deadline()))
+		require.NoError(t, a.Context().Err())
+		fake.Expire(resource) // and now it pauses
+		b := acquire(t, newLocker(t, fake, lock.WithGuards(store)))
+		require.NoError(t, write(b.Context(), store))
+		require.ErrorIs(t, write(paused, store), guard.ErrStale)
+		require.ErrorIs(t, a.Release(t.Context()), lock.ErrLost)
+		require.NoError(t, b.Release(t.Context()))
+	})
+}
+
 // S1 and S2: the holder pauses past its lease; the store, not the clock, refuses it.
 func TestS1_S2_APausedHolderIsRefusedBeforeItsSuccessorWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 // A clock that jumps ahead ends the TTL of a live holder, so there are two holders
 // for a while. There are never two raised fences.
-func TestAServerClockThatJumpsAheadNeverMakesTwoRaisedFences(t *testing.T) {
+func TestS20_AServerClockThatJumpsAheadNeverMakesTwoRaisedFences(t *testing.T) {
 	t.Parallel()
 	server := servertest.NewRedis(t, localserver.RedisOptions{OwnClock: true})
 	p := newParty(t, func() redis.UniversalClient { return client(t, server.URL()) }, lock.WithTTL(8*time.Second))
@@ -44,7 +44,7 @@ func TestAServerClockThatJumpsAheadNeverMakesTwoRaisedFences(t *testing.T) {
 
 // Read, wait, write back one more, while the clock jumps by up to 10 s either way:
 // no increment is lost, and the lock alone would have lost some.
-func TestNoUpdateIsLostWhileTheServersClockJumps(t *testing.T) {
+func TestS20_NoUpdateIsLostWhileTheServersClockJumps(t *testing.T) {
 	t.Parallel()
 	server := servertest.NewRedis(t, localserver.RedisOptions{OwnClock: true})
 	const resource = "inventory:sku-42"
