@@ -35,6 +35,8 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 		// Whatever the server made of it, f is raised only if it is the fence in
 		// force now: what a transaction has to equal to enter.
 		err = current.Enter(f)
+	} else {
+		err = translate(err, []guard.Fence{f}) // a token that was given up in a rebase
 	}
 	g.observer.Raised(ctx, f, time.Since(start), err)
 	return err

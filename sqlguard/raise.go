@@ -61,6 +61,8 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 		// Whatever the database made of it, f is raised only if it is the fence in
 		// force now: what a transaction has to equal to enter.
 		err = current.Enter(f)
+	} else {
+		err = Translate(err, f) // a token that was given up in a rebase
 	}
 	g.observer.Raised(ctx, f, time.Since(start), err)
 	return err
