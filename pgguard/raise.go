@@ -55,7 +55,7 @@ func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guar
 	start := time.Now()
 	current, err := g.closeGate(ctx, "issue", resource, g.sql.issue, resource, nonce, holder, g.lockTimeout)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22003" { // numeric_value_out_of_range
-		err = fmt.Errorf("%w: %w; an operator must rebase the resource", err, sequencer.ErrExhausted)
+		err = fmt.Errorf("%w: %w; an operator must run \"fencectl rebase\"", err, sequencer.ErrExhausted)
 	}
 	if err == nil && current.Fence.Nonce != nonce {
 		err = fmt.Errorf("pgguard: issue %q: the server answered with the fence of another nonce", resource)

@@ -215,11 +215,11 @@ func (p *postgres) fences(ctx context.Context, key func(resource string) string)
 	}
 	heights, poisoned, n := Heights{}, "", 0
 	var resource string
-	var token int64
+	var token, height int64
 	_, err = pgx.ForEachRow(rows, []any{&resource, &token}, func() error {
 		n++
 		if token > nearTheEnd {
-			poisoned = fmt.Sprintf("%q has token %d", resource, token)
+			poisoned, height = resource, token
 			return nil // it says nothing about the counters
 		}
 		heights[key(resource)] = max(heights[key(resource)], token)
@@ -229,8 +229,8 @@ func (p *postgres) fences(ctx context.Context, key func(resource string) string)
 	case err != nil:
 		return nil, errors.Join(errors.New("read the fences"), err)
 	case poisoned != "":
-		p.add(Fail, "fences", poisoned+": near the end of the integers, so no lock gets a greater one",
-			fmt.Sprintf("find out who raised it, then, as owner: UPDATE %s SET token = …, nonce = gen_random_uuid()::text WHERE resource = …", pgx.Identifier{p.schema, "fence"}.Sanitize()))
+		p.add(Fail, "fences", fmt.Sprintf("%q has token %d: near the end of the integers, so no lock gets a greater one", poisoned, height),
+			"find out who raised it, then run: "+hint.Fencectl("rebase "+hint.Word(poisoned), p.schema))
 	default:
 		p.ok("fences", "%d resources have one", n)
 	}
