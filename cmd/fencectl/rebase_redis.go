@@ -83,9 +83,9 @@ var setCounter = redis.NewScript(setCounterLua)
 
 // next returns what the counter should be at, once the database has been rebased.
 func (c *redisCounter) next(h heights) (to guard.Token, change bool) {
-	limit := max(h.limit(), min(h.fence, 1<<63-1-room)+room)
-	if h.ceiling > 0 {
-		limit = h.ceiling
+	limit := h.limit()
+	if h.ceiling == 0 {
+		limit = max(limit, min(h.fence, 1<<63-1-room)+room)
 	}
 	to = h.fence
 	if c.none || c.token >= limit-1 {
