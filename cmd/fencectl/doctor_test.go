@@ -78,7 +78,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$")
 		}, 0, "durability", "warn", "synchronous_commit is off"},
 		"rights":           {func(t *testing.T, p patient) { p.exec(t, "grant update on fencing.fence to public") }, 1, "rights", "fail", "UPDATE on fencing.fence to PUBLIC"},
-		"a trigger is off": {offTrigger, 1, "triggers", "fail", "inventory"},
+		"a column's right": {func(t *testing.T, p patient) { p.exec(t, "grant update (token) on fencing.fence to public") }, 1, "rights", "fail", "UPDATE(token) on fencing.fence to PUBLIC"},
+		"nonces are read":  {func(t *testing.T, p patient) { p.exec(t, "grant select (nonce) on fencing.fence to public") }, 0, "rights", "warn", "SELECT(nonce) on fencing.fence to PUBLIC"},
+		"a trigger is off": {offTrigger, 1, "triggers", "fail", "fencing_update of public.inventory does not fire always"},
 		"a poisoned fence": {func(t *testing.T, p patient) {
 			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775806, 'n')")
 		}, 1, "fences", "fail", "9223372036854775806"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,9 +18,9 @@ type Heights map[string]int64
 
 // Postgres looks at a database, in a transaction that finds only Postgres' own
 // functions where a name has no schema. key says under which key the height of a resource
-// counts.
-func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(resource string) string) ([]Finding, Heights, error) {
-	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema}
+// counts. role is that of a service, which is looked at if it is named.
+func Postgres(ctx context.Context, tx pgx.Tx, server, schema, role string, key func(resource string) string) ([]Finding, Heights, error) {
+	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema, service: role}
 	for _, check := range []func(context.Context) error{p.version, p.durability, p.replicas, p.waiting} {
 		if err := check(ctx); err != nil {
 			return nil, nil, err
@@ -31,7 +30,7 @@ func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(re
 	if err != nil || !installed {
 		return p.all, nil, err
 	}
-	for _, check := range []func(context.Context) error{p.rights, p.triggers} {
+	for _, check := range []func(context.Context) error{p.rights, p.role, p.triggers} {
 		if err := check(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -42,8 +41,9 @@ func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(re
 
 type postgres struct {
 	findings
-	tx     pgx.Tx
-	schema string
+	tx      pgx.Tx
+	schema  string
+	service string
 }
 
 func (p *postgres) version(ctx context.Context) error {
@@ -147,56 +147,6 @@ func (p *postgres) installed(ctx context.Context) (bool, error) {
 		p.ok("schema", "fence schema %q is at version %d, up to date", p.schema, v)
 	}
 	return v >= migrations.Latest, nil
-}
-
-// rights looks who could write the tables of the fence schema around its functions.
-func (p *postgres) rights(ctx context.Context) error {
-	const sql = `
-select coalesce(string_agg(distinct format('%s on %s to %s', a.privilege_type, c.oid::regclass, case a.grantee when 0 then 'PUBLIC' else a.grantee::regrole::text end), ', '), '')
-  from pg_class c join pg_namespace n on n.oid = c.relnamespace, aclexplode(c.relacl) a
- where n.nspname = $1 and c.relkind = 'r' and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'`
-	var granted string
-	if err := p.tx.QueryRow(ctx, sql, p.schema).Scan(&granted); err != nil {
-		return err
-	}
-	if granted != "" {
-		p.add(Fail, "rights", "granted: "+granted+": fences can be changed around the rules", "REVOKE it; a service needs no right on these tables")
-		return nil
-	}
-	p.ok("rights", "none but their owner may write the tables of %q", p.schema)
-	return nil
-}
-
-// triggers looks at the tables that are protected.
-func (p *postgres) triggers(ctx context.Context) error {
-	const sql = `
-select t.tgrelid::regclass::text, bool_and(t.tgenabled = 'A')
-  from pg_trigger t join pg_proc f on f.oid = t.tgfoid join pg_namespace n on n.oid = f.pronamespace
- where n.nspname = $1 and f.proname = 'refuse_write' group by 1 order by 1`
-	rows, err := p.tx.Query(ctx, sql, p.schema)
-	if err != nil {
-		return err
-	}
-	var protected, off []string
-	var table string
-	var always bool
-	_, err = pgx.ForEachRow(rows, []any{&table, &always}, func() error {
-		if protected = append(protected, table); !always {
-			off = append(off, table)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case len(off) > 0:
-		p.add(Fail, "triggers", "the triggers do not always fire on "+strings.Join(off, ", "), "ALTER TABLE … ENABLE ALWAYS TRIGGER …, for those whose names begin with fencing_")
-	case len(protected) == 0:
-		p.ok("triggers", "no table is protected by triggers; guards alone refuse")
-	default:
-		p.ok("triggers", "%d tables are protected: %s", len(protected), strings.Join(protected, ", "))
-	}
-	return nil
 }
 
 // fences reads the tokens in force.
