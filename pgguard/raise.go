@@ -22,9 +22,9 @@ import (
 // until ctx or the session's statement_timeout ends it; then the error is
 // [guard.ErrBlocked], with the backend in the way as a [*BlockedError]. To find that
 // takes up to 1s after the end of ctx. A later fence in force is a
-// [*guard.StaleError]. After any other error, and after the end of ctx, it is
-// unknown whether f was or still will be raised; raise it again, which is safe, or
-// acquire anew.
+// [*guard.StaleError], and so is a token that was given up in a rebase. After any
+// other error, and after the end of ctx, it is unknown whether f was or still will be
+// raised; raise it again, which is safe, or acquire anew.
 func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 	if err := f.Validate(); err != nil {
 		return err

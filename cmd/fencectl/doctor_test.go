@@ -188,7 +188,7 @@ func evicts(policy string) func(*testing.T, patient) {
 	}
 }
 
-func TestDoctorAndLsInACluster(t *testing.T) {
+func TestDoctorLsAndRebaseInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.NewRedisCluster(t, 3, 0)
 	url := "redis://" + cluster.Addrs()[0]
@@ -197,6 +197,13 @@ func TestDoctorAndLsInACluster(t *testing.T) {
 	db := migrated(t)
 	require.Equal(t, 0, start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true").end())
 	require.Contains(t, ok(t, "ls", "--redis", url, "--postgres", db.url), "inventory:1")
+
+	counter := rediskeys.Default().Counter("inventory:1")
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	require.NoError(t, rdb.Set(t.Context(), counter, "9223372036854775807", 0).Err())
+	require.Contains(t, ok(t, "rebase", "inventory:1", "--yes", "--redis", url, "--postgres", db.url), "9223372036854775807 → 1\n")
+	require.Equal(t, "1", rdb.Get(t.Context(), counter).Val())
 
 	// Who waits hears of a release on the channels that the lock's users tell it on.
 	path := filepath.Join(t.TempDir(), "started")

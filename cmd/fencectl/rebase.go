@@ -46,7 +46,8 @@ func newRebase(a *app) *cobra.Command {
 		Short: "Bring a resource back into use whose fence or counter is poisoned",
 		Long: `Bring a resource back into use whose tokens have come to an end: its counter or its
 fence was set near 2^63, by a mistake or by hand, and acquisitions end in "implausible
-jump" or "tokens exhausted". Without --yes it says what it would do, and does nothing.
+jump" or "tokens exhausted". Without --yes it says what it would do, and takes it back:
+for that too it waits for the gate of the resource, 3s at most.
 
 A fence above 2^62 is lowered to 2^52, or to --to, under the gate of the resource. This
 happens once for each resource. Its earlier holders stay refused: those with a token up to
@@ -58,8 +59,9 @@ poisoned stays as it is, with its holder.
 Counters (in Redis, where --redis names it; of sequencer/pgseq and lock/pglock) go back to
 the fence if they are near the end or above what may be raised, and up to it if they
 are behind. Others that share a counter are repaired at their next acquisition, or need a
-rebase too. For lock/redlock run it with each of its nodes. What was not looked at: redisguard,
-objectguard, and the guards on MySQL and SQLite.
+rebase too. Not for redisguard, objectguard, and the guards on MySQL and SQLite. What
+lock/redlock counts with is another thing under the same key: leave --redis out, and where
+its counters are poisoned too, set the field "token" there, on all nodes while nobody acquires.
 
 It refuses while the lock is held, and while a transaction under the fence is open. The
 version columns of "fencectl protect" are left as they are, because under the row rule nothing

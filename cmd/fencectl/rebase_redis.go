@@ -62,7 +62,7 @@ func (c *redisCounter) look(ctx context.Context) error {
 	value, err := c.client.Get(ctx, c.keys.Counter).Result()
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return fmt.Errorf("%wrebase: %s: %s has something that is no counter; find out whose it is, or choose another --prefix", &silent{errServer}, c.address, c.keys.Counter)
+		return fmt.Errorf("%wrebase: %s: %s has something that is no counter of lock/redislock; nothing was changed; find out whose it is (lock/redlock has a hash there: see --help), or choose another --prefix", &silent{errServer}, c.address, c.keys.Counter)
 	case err != nil && !errors.Is(err, redis.Nil):
 		return c.address.Unusable(err)
 	}
@@ -74,8 +74,6 @@ func (c *redisCounter) look(ctx context.Context) error {
 	return nil
 }
 
-// setCounter has no key that another one could have taken, or counted up, meanwhile.
-//
 //go:embed rebase.lua
 var setCounterLua string
 
