@@ -97,8 +97,16 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"local commits": {func(t *testing.T, p patient) {
 			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = local', current_database()); end $$")
 		}, 0, "", "", ""},
-		"no counter":        {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
-		"a poisoned one":    {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
+		"no counter":     {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
+		"a poisoned one": {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
+		"a counter of what was given up": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775807, 'n'); select fencing.rebase('inventory:sku-42', 1000)")
+			p.set(t, counter, "72057594037928935")
+		}, 1, "counters", "fail", counter},
+		"a counter below": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775807, 'n'); select fencing.rebase('inventory:sku-42', 1000)")
+			p.set(t, counter, "72057594037928934")
+		}, 0, "", "", ""},
 		"eviction":          {evicts("allkeys-lru"), 0, "eviction", "warn", "counters may be evicted"},
 		"eviction of locks": {evicts("volatile-lru"), 0, "eviction", "warn", "a lock may be evicted"},
 		"nothing":           {func(*testing.T, patient) {}, 0, "", "", ""},

@@ -63,10 +63,11 @@ rebase too. Not for redisguard, objectguard, and the guards on MySQL and SQLite.
 lock/redlock counts with is another thing under the same key: leave --redis out, and where
 its counters are poisoned too, set the field "token" there, on all nodes while nobody acquires.
 
-It refuses while the lock is held, and while a transaction under the fence is open. The
-version columns of "fencectl protect" are left as they are, because under the row rule nothing
-would refuse the earlier holders any more; if some rows are above the new fence, it says so.
-It takes the owner of the fence schema.`,
+It refuses while the lock is held in Redis or by lock/pglock, and while a transaction under
+the fence is open; who holds the lock of another back end is refused from its next write on.
+The version columns of "fencectl protect" are left as they are, because under the row rule
+nothing would refuse the earlier holders any more; if some rows are above the new fence, it
+says so. It takes the owner of the fence schema.`,
 		Example: `  fencectl rebase inventory:sku-42 --postgres postgres://owner@db/shop --redis redis://cache
   fencectl rebase inventory:sku-42 --yes`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -12,9 +12,13 @@ import (
 	"github.com/go-fencing/fencing/migrations"
 )
 
-// Heights are the greatest tokens in force, by whatever their resources have in
-// common. Nil where the role may not read them.
-type Heights map[string]int64
+// Heights are what is known of tokens, by whatever their resources have in common. Nil
+// where the role may not read them.
+type Heights map[string]Height
+
+// A Height is the greatest token in force, and the least that a rebase has given up; 0 if
+// there is none.
+type Height struct{ Token, Ceiling int64 }
 
 // Postgres looks at a database, in a transaction that finds only Postgres' own
 // functions where a name has no schema. key says under which key the height of a resource
@@ -159,27 +163,32 @@ func (p *postgres) fences(ctx context.Context, key func(resource string) string)
 		p.ok("fences", "not looked at: this role may not read them, which is as it should be for a service")
 		return nil, nil
 	}
-	rows, err := p.tx.Query(ctx, "select resource, token from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
+	rows, err := p.tx.Query(ctx, "select resource, token, coalesce(ceiling, 0) from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
 	if err != nil {
 		return nil, err
 	}
 	heights, poisoned, n := Heights{}, "", 0
 	var resource string
-	var token, height int64
-	_, err = pgx.ForEachRow(rows, []any{&resource, &token}, func() error {
+	var token, ceiling, top int64
+	_, err = pgx.ForEachRow(rows, []any{&resource, &token, &ceiling}, func() error {
 		n++
 		if token > nearTheEnd {
-			poisoned, height = resource, token
+			poisoned, top = resource, token
 			return nil // it says nothing about the counters
 		}
-		heights[key(resource)] = max(heights[key(resource)], token)
+		h := heights[key(resource)]
+		h.Token = max(h.Token, token)
+		if ceiling > 0 && (h.Ceiling == 0 || ceiling < h.Ceiling) {
+			h.Ceiling = ceiling
+		}
+		heights[key(resource)] = h
 		return nil
 	})
 	switch {
 	case err != nil:
 		return nil, errors.Join(errors.New("read the fences"), err)
 	case poisoned != "":
-		p.add(Fail, "fences", fmt.Sprintf("%q has token %d: near the end of the integers, so no lock gets a greater one", poisoned, height),
+		p.add(Fail, "fences", fmt.Sprintf("%q has token %d: near the end of the integers, so no lock gets a greater one", poisoned, top),
 			"find out who raised it, then run: "+hint.Fencectl("rebase "+hint.Word(poisoned), p.schema))
 	default:
 		p.ok("fences", "%d resources have one", n)
