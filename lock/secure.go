@@ -63,6 +63,9 @@ func (l *Locker) raise(ctx context.Context, h *hold, f guard.Fence) error {
 		}
 		after := f.Token
 		if stale, ok := errors.AsType[*guard.StaleError](err); ok {
+			if after > stale.Current.Token && stale.Current.Token > 0 {
+				return fmt.Errorf("the store has given up tokens as great as %d, and the lock's counter is still there; an operator must run \"fencectl rebase\" with that too: %w", after, err)
+			}
 			after = max(after, stale.Current.Token)
 		}
 		if f, err = l.draw(ctx, h, after); err != nil {

@@ -153,6 +153,35 @@ func TestAPoisonedFenceDoesNotPoisonTheCounter(t *testing.T) {
 	})
 }
 
+// S18: the fence was rebased, and the counter not yet.
+func TestS18_ATokenThatTheStoreHasGivenUpIsNoReasonForAGreaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		var r recorder
+		rebased := guardFunc(func(_ context.Context, f guard.Fence) error {
+			return &guard.StaleError{Held: f, Current: guard.Fence{Resource: f.Resource, Token: 1000, Holder: "rebase"}}
+		})
+		b := afterToken{fake, 1 << 62}
+		_, err := newLocker(t, b, lock.WithGuards(rebased), lock.WithObserver(r.observe)).Acquire(t.Context(), resource)
+		require.ErrorIs(t, err, guard.ErrStale)
+		require.ErrorContains(t, err, `run "fencectl rebase" with that too`)
+		require.Zero(t, r.count(guard.EventRepaired))
+		synctest.Wait()
+		require.True(t, isFree(t, fake))
+	})
+}
+
+// afterToken is a back end whose counter stands at token.
+type afterToken struct {
+	lock.Backend
+	token guard.Token
+}
+
+func (b afterToken) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	n, err := b.Backend.Acquire(ctx, r)
+	return n + b.token, err
+}
+
 func TestAFailedRaiseFreesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()

@@ -23,7 +23,7 @@ BEGIN
     IF greatest(p_after, 0) - last > p_max_jump THEN
         RAISE EXCEPTION 'fencing: a token of % above % is asked for, more than % ahead of the counter at %',
             quote_literal(p_resource), p_after, p_max_jump, last
-            USING ERRCODE = 'UF005', HINT = 'The fence in the store is probably poisoned; an operator must rebase the resource.';
+            USING ERRCODE = 'UF005', HINT = 'The fence in the store is probably poisoned; an operator must run "fencectl rebase".';
     END IF;
     UPDATE fencing.sequence s SET token = greatest(last, p_after) + 1 WHERE s.resource = p_resource RETURNING s.token INTO minted;
     RETURN minted;

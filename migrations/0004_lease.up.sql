@@ -99,7 +99,7 @@ BEGIN
     SELECT c.token INTO last FROM fencing.lease_counter c WHERE c.shard = chosen;
     RAISE EXCEPTION 'fencing: a token of % above % is asked for, more than % ahead of the counter at %',
         quote_literal(p_resource), p_after, p_max_jump, last
-        USING ERRCODE = 'UF005', HINT = 'The fence in the store is probably poisoned; an operator must rebase the resource.';
+        USING ERRCODE = 'UF005', HINT = 'The fence in the store is probably poisoned; an operator must run "fencectl rebase".';
 END
 $fencing$;
 

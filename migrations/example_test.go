@@ -16,7 +16,7 @@ import (
 
 // Every process may call Up when it starts: the first one installs the schema.
 func ExampleUp() {
-	withPool("version 4 <nil>", func(ctx context.Context, pool *pgxpool.Pool) {
+	withPool("version 5 <nil>", func(ctx context.Context, pool *pgxpool.Pool) {
 		if err := migrations.Up(ctx, pool); err != nil {
 			fmt.Println(err)
 			return
@@ -24,7 +24,7 @@ func ExampleUp() {
 		version, err := migrations.Version(ctx, pool)
 		fmt.Println("version", version, err)
 	})
-	// Output: version 4 <nil>
+	// Output: version 5 <nil>
 }
 
 // Down ends fencing in a database: every fence is dropped.
@@ -119,6 +119,7 @@ func ExampleRender() {
 	// 20261201090001_sequence.sql -- +goose Up
 	// 20261201090002_operation.sql -- +goose Up
 	// 20261201090003_lease.sql -- +goose Up
+	// 20261201090004_rebase.sql -- +goose Up
 }
 
 // The protection of a table goes into the same folder.

@@ -18,4 +18,4 @@ type step struct{ name, up, down string }
 var history = sync.OnceValues(func() ([]step, error) { return readHistory(FS, ".") })
 
 // Latest is the version of the schema that this library was made for.
-const Latest = 4
+const Latest = 5

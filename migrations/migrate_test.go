@@ -175,7 +175,7 @@ func TestUpAndDownRefuseANewerSchema(t *testing.T) {
 	for _, do := range []func(context.Context, migrations.DBTX, ...migrations.Option) error{migrations.Up, migrations.Down} {
 		err := do(t.Context(), db)
 		require.ErrorIs(t, err, migrations.ErrNewer)
-		require.ErrorContains(t, err, "the schema has version 99, this library knows 4")
+		require.ErrorContains(t, err, "the schema has version 99, this library knows 5")
 	}
 	require.Equal(t, 99, version(t, db))
 }
@@ -254,7 +254,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"has 64 bytes":                      migrations.WithSchema(strings.Repeat("x", 64)),
 		"has a control character":           migrations.WithSchema("a\nb"),
 		"would end the bodies":              migrations.WithSchema("a$fencing$b"),
-		"there is no version 5":             migrations.To(migrations.Latest + 1),
+		"there is no version 6":             migrations.To(migrations.Latest + 1),
 		"there is no version -1":            migrations.To(-1),
 		"lock timeout 0s is not between":    migrations.WithLockTimeout(0),
 		"number 0 of the first migration":   migrations.StartAt(0),

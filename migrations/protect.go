@@ -69,6 +69,10 @@ var protectTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 // again after that; it changes nothing that is in place. A partition that is
 // detached is no longer protected, except from TRUNCATE.
 //
+// The way down refuses a table that has neither the triggers of this schema nor the
+// column: it was made for another schema, or the protection is off already. Without
+// Trigger it drops the column if it was added, and asks for nothing.
+//
 // The SQL refuses at run time what it cannot protect: views, foreign and
 // temporary tables, system catalogs, the fence schema itself, a partition or a
 // child by itself, a column of another type, and with Trigger a trigger name that

@@ -21,10 +21,10 @@ func names(files []migrations.File) []string {
 func TestEveryToolGetsItsFiles(t *testing.T) {
 	t.Parallel()
 	for tool, want := range map[migrations.Tool]string{
-		migrations.Goose:         "00007_fence.sql 00008_sequence.sql 00009_operation.sql 00010_lease.sql",
-		migrations.GolangMigrate: "0007_fence.up.sql 0007_fence.down.sql 0008_sequence.up.sql 0008_sequence.down.sql 0009_operation.up.sql 0009_operation.down.sql 0010_lease.up.sql 0010_lease.down.sql",
-		migrations.Tern:          "007_fence.sql 008_sequence.sql 009_operation.sql 010_lease.sql",
-		migrations.Atlas:         "0007_fence.sql 0008_sequence.sql 0009_operation.sql 0010_lease.sql atlas.sum",
+		migrations.Goose:         "00007_fence.sql 00008_sequence.sql 00009_operation.sql 00010_lease.sql 00011_rebase.sql",
+		migrations.GolangMigrate: "0007_fence.up.sql 0007_fence.down.sql 0008_sequence.up.sql 0008_sequence.down.sql 0009_operation.up.sql 0009_operation.down.sql 0010_lease.up.sql 0010_lease.down.sql 0011_rebase.up.sql 0011_rebase.down.sql",
+		migrations.Tern:          "007_fence.sql 008_sequence.sql 009_operation.sql 010_lease.sql 011_rebase.sql",
+		migrations.Atlas:         "0007_fence.sql 0008_sequence.sql 0009_operation.sql 0010_lease.sql 0011_rebase.sql atlas.sum",
 		migrations.Psql:          "fence.up.sql fence.down.sql",
 	} {
 		files, err := migrations.Render(tool, migrations.StartAt(7))

@@ -22,9 +22,9 @@ import (
 // until ctx or the session's statement_timeout ends it; then the error is
 // [guard.ErrBlocked], with the backend in the way as a [*BlockedError]. To find that
 // takes up to 1s after the end of ctx. A later fence in force is a
-// [*guard.StaleError]. After any other error, and after the end of ctx, it is
-// unknown whether f was or still will be raised; raise it again, which is safe, or
-// acquire anew.
+// [*guard.StaleError], and so is a token that was given up in a rebase. After any
+// other error, and after the end of ctx, it is unknown whether f was or still will be
+// raised; raise it again, which is safe, or acquire anew.
 func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 	if err := f.Validate(); err != nil {
 		return err
@@ -35,6 +35,8 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 		// Whatever the server made of it, f is raised only if it is the fence in
 		// force now: what a transaction has to equal to enter.
 		err = current.Enter(f)
+	} else {
+		err = translate(err, []guard.Fence{f}) // a token that was given up in a rebase
 	}
 	g.observer.Raised(ctx, f, time.Since(start), err)
 	return err
@@ -53,7 +55,7 @@ func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guar
 	start := time.Now()
 	current, err := g.closeGate(ctx, "issue", resource, g.sql.issue, resource, nonce, holder, g.lockTimeout)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22003" { // numeric_value_out_of_range
-		err = fmt.Errorf("%w: %w; an operator must rebase the resource", err, sequencer.ErrExhausted)
+		err = fmt.Errorf("%w: %w; an operator must run \"fencectl rebase\"", err, sequencer.ErrExhausted)
 	}
 	if err == nil && current.Fence.Nonce != nonce {
 		err = fmt.Errorf("pgguard: issue %q: the server answered with the fence of another nonce", resource)

@@ -365,3 +365,24 @@ func TestS9_TwoRaisesOfOneTokenThatWaitTogether(t *testing.T) {
 	require.NoError(t, first)
 	require.ErrorIs(t, second, guard.ErrConflict)
 }
+
+// An operator has lowered a poisoned fence: its holders, late ones too, are stale.
+func TestS18_AFenceOfAGivenUpRangeIsStale(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	poisoned, last := db.raised("r", 1<<63-1, "A")
+	late := fence("r", 1<<63-2, "B") // drew its token before, and pauses
+	db.must("select from fencing.rebase('r', 1000)")
+	now := guard.Fence{Resource: "r", Token: 1000, Holder: "rebase"}
+	for _, f := range []guard.Fence{last, late} {
+		err := db.guard.Raise(t.Context(), f)
+		requireStale(t, err, f, now)
+		require.NotErrorIs(t, err, guard.ErrConflict)
+		require.NotContains(t, err.Error(), f.Nonce)
+	}
+	require.ErrorIs(t, db.guard.InTx(poisoned, nil), guard.ErrNotRaised)
+	next, err := db.guard.Issue(t.Context(), "r", "nonce", "C")
+	require.NoError(t, err)
+	require.EqualValues(t, 1001, next.Token)
+	require.NoError(t, db.guard.InTx(guard.NewContext(t.Context(), next), func(pgx.Tx) error { return nil }))
+}

@@ -28,12 +28,13 @@ type Sequencer interface {
 }
 
 var (
-	// ErrExhausted: the counter is at 2^63-1. An operator must rebase the resource.
+	// ErrExhausted: the counter is at 2^63-1. An operator must rebase the resource,
+	// with "fencectl rebase".
 	ErrExhausted = errors.New("tokens exhausted")
 
 	// ErrJump: after is implausibly far ahead of the counter, so the fence that
 	// it was read from is probably poisoned. An operator must look at that fence
-	// and rebase the resource.
+	// and rebase the resource, with "fencectl rebase".
 	ErrJump = errors.New("implausible jump")
 )
 
@@ -65,10 +66,10 @@ func Validate(resource string, after guard.Token) error {
 func Advance(last, after, maxJump guard.Token) (guard.Token, error) {
 	if after-last > maxJump {
 		return 0, fmt.Errorf("a token above %d is asked for, more than %d ahead of the counter at %d; "+
-			"the fence in the store is probably poisoned, an operator must rebase the resource: %w", after, maxJump, last, ErrJump)
+			"the fence in the store is probably poisoned, an operator must run \"fencectl rebase\": %w", after, maxJump, last, ErrJump)
 	}
 	if max(last, after) == math.MaxInt64 {
-		return 0, fmt.Errorf("the counter is at %d, a token above %d is asked for; an operator must rebase the resource: %w", last, after, ErrExhausted)
+		return 0, fmt.Errorf("the counter is at %d, a token above %d is asked for; an operator must run \"fencectl rebase\": %w", last, after, ErrExhausted)
 	}
 	return max(last, after) + 1, nil
 }

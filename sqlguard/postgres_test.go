@@ -137,3 +137,14 @@ func TestTheServerIsOfAnotherDialect(t *testing.T) {
 		})
 	}
 }
+
+func TestS18_PostgresAFenceOfAGivenUpRangeIsStale(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, postgresWith("application_name", "test"))
+	ctx, poisoned := db.raised("r", 1<<63-1, "A")
+	db.must("select from fencing.rebase('r', 1000)")
+	err := db.guard.Raise(t.Context(), poisoned)
+	require.ErrorIs(t, err, guard.ErrStale)
+	require.ErrorContains(t, err, "superseded by token 1000 of rebase")
+	require.ErrorIs(t, db.guard.InTx(ctx, nil), guard.ErrNotRaised)
+}

@@ -47,8 +47,9 @@ func (c claim) over(current guard.Record) (next guard.Fence, changed bool, err e
 // It waits for open transactions of the resource, at most the lock timeout or
 // until ctx ends; then the error is [guard.ErrBlocked], a [*BlockedError] with what
 // the database tells about the one in the way. A later fence in force is a
-// [*guard.StaleError]. After any other error it is unknown whether f was raised;
-// raise it again, which is safe, or acquire anew.
+// [*guard.StaleError], and so is a token that was given up in a rebase. After any
+// other error it is unknown whether f was raised; raise it again, which is safe, or
+// acquire anew.
 //
 // It takes a connection of the pool: do not call it inside a transaction.
 func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
@@ -61,6 +62,8 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 		// Whatever the database made of it, f is raised only if it is the fence in
 		// force now: what a transaction has to equal to enter.
 		err = current.Enter(f)
+	} else {
+		err = Translate(err, f) // a token that was given up in a rebase
 	}
 	g.observer.Raised(ctx, f, time.Since(start), err)
 	return err

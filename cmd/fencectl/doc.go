@@ -8,6 +8,7 @@
 //	fencectl run nightly-report -- ./report.sh      a command under a lock and its fence
 //	fencectl ls inventory:                          who holds what
 //	fencectl doctor                                 what makes it unsafe, or a nuisance
+//	fencectl rebase inventory:sku-42                back into use after a poisoned counter or fence
 //	fencectl torture --seconds 60                   the guards under faults, and controls that must break
 //	fencectl version
 //

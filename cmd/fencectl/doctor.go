@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -11,29 +12,36 @@ import (
 
 func newDoctor(a *app) *cobra.Command {
 	var keys redisFlags
+	var role string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what makes fencing unsafe, or a nuisance",
 		Long: `Look at the database, at Redis, or at both and how they agree: versions, durability,
-replication, the fence schema and its rights, triggers that are off, raises that
-wait, eviction, persistence, counters that expire, are poisoned or have fallen
-behind. It only reads. What a role may not see, it leaves out and says so.
+replication, the fence schema and its rights, triggers that are off or missing,
+raises that wait, eviction, persistence, counters that expire, are poisoned or have
+fallen behind. It only reads. What a role may not see, it leaves out and says so.
+
+With --role it also says whether the role of a service may call what guards call.
 
 Exit code 1 if a finding is FAIL; "warn" works, and will surprise you one day.`,
-		Example: `  fencectl doctor --postgres postgres://app@db/shop --redis redis://cache`,
+		Example: `  fencectl doctor --postgres postgres://owner@db/shop --redis redis://cache --role app`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := keys.check(); err != nil {
 				return err
 			}
-			return a.doctor(cmd.Context(), &keys)
+			if role != "" && a.postgresSetting().Value == "" {
+				return errors.New("--role: no database to look for it in; name one with --postgres, or in FENCING_POSTGRES_URL or DATABASE_URL")
+			}
+			return a.doctor(cmd.Context(), &keys, role)
 		},
 	}
 	keys.add(a, cmd)
+	cmd.Flags().StringVar(&role, "role", "", "`name` of the role of a service, whose rights are to be looked at")
 	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
+func (a *app) doctor(ctx context.Context, keys *redisFlags, role string) error {
 	if err := a.needServer("doctor"); err != nil {
 		return err
 	}
@@ -46,7 +54,10 @@ func (a *app) doctor(ctx context.Context, keys *redisFlags) error {
 		}
 		defer d.close(ctx)
 		if err := d.explain(d.look(ctx, func(tx pgx.Tx) error {
-			all, heights, err = doctor.Postgres(ctx, tx, d.address.String(), a.schema, keys.scheme.Counter)
+			all, heights, err = doctor.Postgres(ctx, tx, d.address.String(), a.schema, role, keys.scheme.Counter)
+			if errors.Is(err, doctor.ErrNoRole) {
+				return badUsage("%w", err)
+			}
 			return err
 		})); err != nil {
 			return err

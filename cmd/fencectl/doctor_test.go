@@ -78,7 +78,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$")
 		}, 0, "durability", "warn", "synchronous_commit is off"},
 		"rights":           {func(t *testing.T, p patient) { p.exec(t, "grant update on fencing.fence to public") }, 1, "rights", "fail", "UPDATE on fencing.fence to PUBLIC"},
-		"a trigger is off": {offTrigger, 1, "triggers", "fail", "inventory"},
+		"a column's right": {func(t *testing.T, p patient) { p.exec(t, "grant update (token) on fencing.fence to public") }, 1, "rights", "fail", "UPDATE(token) on fencing.fence to PUBLIC"},
+		"nonces are read":  {func(t *testing.T, p patient) { p.exec(t, "grant select (nonce) on fencing.fence to public") }, 0, "rights", "warn", "SELECT(nonce) on fencing.fence to PUBLIC"},
+		"a trigger is off": {offTrigger, 1, "triggers", "fail", "fencing_update of public.inventory does not fire always"},
 		"a poisoned fence": {func(t *testing.T, p patient) {
 			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775806, 'n')")
 		}, 1, "fences", "fail", "9223372036854775806"},
@@ -95,8 +97,16 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"local commits": {func(t *testing.T, p patient) {
 			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = local', current_database()); end $$")
 		}, 0, "", "", ""},
-		"no counter":        {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
-		"a poisoned one":    {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
+		"no counter":     {func(t *testing.T, p patient) { p.set(t, counter, "hello") }, 1, "counters", "fail", counter},
+		"a poisoned one": {func(t *testing.T, p patient) { p.set(t, counter, "9223372036854775806") }, 1, "counters", "fail", counter},
+		"a counter of what was given up": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775807, 'n'); select fencing.rebase('inventory:sku-42', 1000)")
+			p.set(t, counter, "72057594037928935")
+		}, 1, "counters", "fail", counter},
+		"a counter below": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775807, 'n'); select fencing.rebase('inventory:sku-42', 1000)")
+			p.set(t, counter, "72057594037928934")
+		}, 0, "", "", ""},
 		"eviction":          {evicts("allkeys-lru"), 0, "eviction", "warn", "counters may be evicted"},
 		"eviction of locks": {evicts("volatile-lru"), 0, "eviction", "warn", "a lock may be evicted"},
 		"nothing":           {func(*testing.T, patient) {}, 0, "", "", ""},
@@ -186,7 +196,7 @@ func evicts(policy string) func(*testing.T, patient) {
 	}
 }
 
-func TestDoctorAndLsInACluster(t *testing.T) {
+func TestDoctorLsAndRebaseInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.NewRedisCluster(t, 3, 0)
 	url := "redis://" + cluster.Addrs()[0]
@@ -195,6 +205,13 @@ func TestDoctorAndLsInACluster(t *testing.T) {
 	db := migrated(t)
 	require.Equal(t, 0, start(t, "inventory:1", "--redis", url, "--postgres", db.url, "--", "true").end())
 	require.Contains(t, ok(t, "ls", "--redis", url, "--postgres", db.url), "inventory:1")
+
+	counter := rediskeys.Default().Counter("inventory:1")
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	require.NoError(t, rdb.Set(t.Context(), counter, "9223372036854775807", 0).Err())
+	require.Contains(t, ok(t, "rebase", "inventory:1", "--yes", "--redis", url, "--postgres", db.url), "9223372036854775807 → 1\n")
+	require.Equal(t, "1", rdb.Get(t.Context(), counter).Val())
 
 	// Who waits hears of a release on the channels that the lock's users tell it on.
 	path := filepath.Join(t.TempDir(), "started")

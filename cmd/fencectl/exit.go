@@ -51,6 +51,8 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case own && e.error == nil: // the command's own, and its answer to an interrupt too
+		return e.code
 	case ctx.Err() != nil, errors.Is(err, syscall.EPIPE): // whoever reads stdout has gone
 		return exitInterrupted
 	case own:

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "migrate", "migrate up", "migrate down", "migrate status", "migrate print", "protect", "run", "ls", "doctor", "torture", "version"} {
+	for _, command := range []string{"", "demo", "migrate", "migrate up", "migrate down", "migrate status", "migrate print", "protect", "run", "ls", "doctor", "torture", "version", "rebase"} {
 		t.Run("fencectl "+command, func(t *testing.T) {
 			t.Parallel()
 			// A default that comes from the environment would show here.

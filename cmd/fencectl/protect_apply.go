@@ -35,8 +35,10 @@ func (a *app) applyProtection(ctx context.Context, p protection, sql string) err
 		if err := p.fits(ctx, tx, before); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return p.unresolved(err)
+		if p.finds(before) { // else the SQL is right to refuse
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return p.unresolved(err)
+			}
 		}
 		after, err = migrations.Inspect(ctx, tx, p.table)
 		return err
@@ -78,6 +80,11 @@ func (p protection) fits(ctx context.Context, tx pgx.Tx, before migrations.Prote
 		return badUsage("the fence schema %q is not in this database, but %s has triggers of schema %q; %s", p.options.Schema, p.table, theirs, remedy)
 	}
 	return badUsage("%s has triggers of the fence schema %q, not of %q; %s", p.table, theirs, p.options.Schema, remedy)
+}
+
+// finds reports whether there is something to do.
+func (p protection) finds(before migrations.Protection) bool {
+	return !p.restore || len(before.Schemas) > 0 || slices.Contains(before.Columns, p.options.Column)
 }
 
 // missing says where the table was looked for.

@@ -30,6 +30,32 @@ func TestProtectDownOfAnotherSchemaChangesNothing(t *testing.T) {
 	require.Empty(t, db.sqlState(t, "INSERT INTO inventory VALUES ('a')"))
 }
 
+// What is printed is run elsewhere, where nobody has looked before.
+func TestProtectDownThatIsPrintedRefusesWhatItWasNotMadeFor(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	pg := "--postgres=" + db.url
+	ok(t, "migrate", "up", pg)
+	db.exec(t, "CREATE TABLE inventory (sku text)")
+	ok(t, "protect", "inventory", "--resource=sku", "--trigger", pg)
+	before := db.shape(t)
+	refused := func(says string, args ...string) {
+		t.Helper()
+		_, err := db.conn.Exec(t.Context(), ok(t, append([]string{"protect", "inventory", "--down", "--print"}, args...)...))
+		require.ErrorContains(t, err, says)
+	}
+	refused(`inventory has no trigger of the fence schema nope, but of fencing; nothing was changed`, "--schema=nope")
+	refused(`inventory has no trigger of the fence schema nope, but of fencing; nothing was changed`, "--schema=nope", "--no-column")
+	require.Equal(t, before, db.shape(t), "the column too")
+
+	db.exec(t, ok(t, "protect", "inventory", "--down", "--print"))
+	refused(`inventory has neither a trigger of the fence schema "Odd Fence", nor a version column "my ver" that was added with one`, "--schema=Odd Fence", "--column=my ver")
+	refused(`inventory has no trigger of the fence schema fencing; nothing was changed`, "--no-column")
+	ok(t, "protect", "inventory", "--resource=sku", pg) // the column alone
+	db.exec(t, ok(t, "protect", "inventory", "--down", "--print"))
+	require.Equal(t, "inventory.sku text ", db.shape(t))
+}
+
 func TestProtectDownNamesAnOddSchemaForTheShell(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

@@ -31,7 +31,8 @@ func (d database) shape(t *testing.T) string {
 		SELECT format('%s.%s %s %s', attrelid::regclass, attname, atttypid::regtype, pg_get_expr(adbin, adrelid)) AS line
 		  FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum JOIN pg_class c ON c.oid = attrelid
 		 WHERE attnum > 0 AND NOT attisdropped AND relkind IN ('r', 'p') AND relnamespace::regnamespace::text !~ '^(pg_|information_schema|fencing)'
-		UNION ALL SELECT format('%s %s', tgrelid::regclass, pg_get_triggerdef(oid)) FROM pg_trigger) AS lines`)
+		UNION ALL SELECT format('%s %s', tgrelid::regclass, pg_get_triggerdef(t.oid)) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid
+		 WHERE relnamespace::regnamespace::text !~ '^fencing') AS lines`)
 }
 
 func TestS38_ProtectOddTables(t *testing.T) {

@@ -70,7 +70,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
 	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
 	flags.BoolVar(&a.json, "json", false, "print JSON; errors stay text on stderr")
-	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newTorture(a), newTortureWorker(a), newVersion(a))
+	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newRebase(a), newTorture(a), newTortureWorker(a), newVersion(a))
 	return root
 }
 

@@ -42,11 +42,16 @@ starts, which finds it in
   FENCING_FENCE                     the fence as text, for a program that uses this library
   FENCING_RESOURCE, FENCING_TOKEN,
   FENCING_NONCE, FENCING_HOLDER     its parts, for SELECT fencing.enter(resource, token, nonce)
+  FENCING_FENCES                    all fences that it runs under, one run inside of another
+
+A run of a resource that it is under already joins the lock, with the same fence; if that is
+not held any more, it fails at once.
 
 The lock is renewed while the command runs. If it is lost, the command gets a
 SIGTERM, and after --grace a SIGKILL; whatever it still tries to write is refused
 by the database, if it has entered the fence. An interrupt ends it in the same way, with
-the lock kept meanwhile. If fencectl is killed, the command goes on, and the lock ends
+the lock kept meanwhile; the exit code is then 130, unless the command takes the signal
+and exits with a code of its own. If fencectl is killed, the command goes on, and the lock ends
 within --ttl.
 
 The exit code is that of the command. Otherwise 1 if the lock was lost, or held by
@@ -118,7 +123,7 @@ func (a *app) runCommand(ctx context.Context, c *command) error {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	stillWaiting := context.AfterFunc(ctx, giveUp)
-	lease, err := c.acquire(waiting, giveUp, locker)
+	lease, err := c.take(waiting, giveUp, locker)
 	if err != nil {
 		return err
 	}
@@ -189,6 +194,26 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 	return locker, done, nil
 }
 
+// take joins the lock that this runs under, if it does, or waits for one of its own.
+func (c *command) take(ctx context.Context, giveUp func(), locker *lock.Locker) (*lock.Lease, error) {
+	f, found, err := enclosing(c.resource)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return c.acquire(ctx, giveUp, locker)
+	}
+	lease, err := locker.Join(ctx, f)
+	switch {
+	case err == nil:
+		return lease, nil
+	case errors.Is(err, lock.ErrLost), errors.Is(err, guard.ErrStale):
+		return nil, &exited{exitAnswer, fmt.Errorf("run: %w: $%s says that this runs under %q with token %d, and here that lock is not held any more; for a lock of its own, run it with \"env -u %s -u %s\"",
+			err, allFences, f.Resource, f.Token, allFences, oneFence)}
+	}
+	return nil, refused(fmt.Errorf("run: join the lock of $%s: %w", allFences, err))
+}
+
 func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locker) (*lock.Lease, error) {
 	acquire, inTime := locker.Acquire, func() bool { return true }
 	switch {
@@ -220,7 +245,7 @@ func (a *app) runUnder(ctx context.Context, lease *lock.Lease, c *command, progr
 	cmd := exec.Command(program, c.args[1:]...)
 	cmd.Args[0] = c.args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	cmd.Env = append(os.Environ(), "FENCING_FENCE="+string(text), "FENCING_RESOURCE="+f.Resource, "FENCING_TOKEN="+f.Token.String(),
+	cmd.Env = append(os.Environ(), oneFence+"="+string(text), allFences+"="+nested(string(text)), "FENCING_RESOURCE="+f.Resource, "FENCING_TOKEN="+f.Token.String(),
 		"FENCING_NONCE="+f.Nonce, "FENCING_HOLDER="+f.Holder)
 	// At a terminal it stays in our group: one of its own would be stopped as soon as it
 	// asks the terminal for something, though its input comes from elsewhere.
@@ -240,10 +265,14 @@ func (a *app) runUnder(ctx context.Context, lease *lock.Lease, c *command, progr
 	case <-ctx.Done():
 		err = c.end(cmd.Process, alone, ended)
 	}
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		return &exited{code: codeOf(failed.ProcessState)}
+	failed, ok := errors.AsType[*exec.ExitError](err)
+	switch {
+	case !ok:
+		return err
+	case ctx.Err() != nil && killed(failed.ProcessState):
+		return context.Cause(ctx) // by the signal that came from here
 	}
-	return err
+	return &exited{code: codeOf(failed.ProcessState)}
 }
 
 // end gives the command the time to end by itself, and no longer.

@@ -200,10 +200,10 @@ func TestRunKeepsTheLockWhileTheCommandEnds(t *testing.T) {
 	pg := "--postgres=" + migrated(t).url
 	dir := t.TempDir()
 	started, goOn := filepath.Join(dir, "started"), filepath.Join(dir, "go")
-	j := start(t, "r", pg, "--ttl=1s", "--grace=1m", "--", "sh", "-c", `trap 'sleep 2; echo >"$1"' TERM; `+untilTold, started, goOn)
+	j := start(t, "r", pg, "--ttl=1s", "--grace=1m", "--", "sh", "-c", `trap 'sleep 2; echo >"$1"; exit 5' TERM; `+untilTold, started, goOn)
 	appears(t, started)
 	require.NoError(t, j.process.Signal(syscall.SIGTERM))
-	require.Equal(t, 130, j.end())
+	require.Equal(t, 5, j.end(), j.stderr.String())
 	require.NotContains(t, j.stderr.String(), "lost")
 	require.FileExists(t, goOn)
 }

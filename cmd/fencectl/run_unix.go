@@ -22,6 +22,12 @@ func send(p *os.Process, group bool, s syscall.Signal) {
 	_ = p.Signal(s)
 }
 
+// killed reports whether a signal has ended the process.
+func killed(s *os.ProcessState) bool {
+	w, ok := s.Sys().(syscall.WaitStatus)
+	return ok && w.Signaled()
+}
+
 // codeOf is the exit code as a shell has it.
 func codeOf(s *os.ProcessState) int {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {

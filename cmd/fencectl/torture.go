@@ -160,10 +160,10 @@ func (a *app) saveTorture(result *torture.Result, out string) error {
 }
 
 // progress returns what shows how far it is: a line that is written over on a
-// terminal, else one every ten seconds.
+// terminal, else one as soon as there is something to say and every ten seconds.
 func (a *app) progress() (show func(torture.Status), stop func()) {
 	terminal := isTerminal(a.stderr)
-	var last time.Duration
+	last := time.Duration(-1)
 	line := func(s torture.Status) string {
 		return fmt.Sprintf("%s %.0fs of %gs: %d operations, %d committed, %d refused, %d faults", s.Phase, s.Elapsed.Seconds(), s.Length.Seconds(), s.Operations, s.Committed, s.Refused, s.Faults)
 	}
@@ -171,7 +171,7 @@ func (a *app) progress() (show func(torture.Status), stop func()) {
 		switch {
 		case terminal:
 			_, _ = fmt.Fprintf(a.stderr, "\r\x1b[K%s", line(s)) // for who waits; nothing depends on it
-		case s.Elapsed-last >= 10*time.Second:
+		case last < 0 && s.Operations > 0, last >= 0 && s.Elapsed-last >= 10*time.Second:
 			last = s.Elapsed
 			_, _ = fmt.Fprintln(a.stderr, line(s))
 		}

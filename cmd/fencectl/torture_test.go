@@ -1,9 +1,11 @@
 package main_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -11,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -216,15 +217,22 @@ func TestAnInterruptedTortureLeavesNothingBehind(t *testing.T) {
 				args = append(args, "--redis", s.redis, "--postgres", s.db.url)
 			}
 			cmd := call{args: args, env: []string{"TMPDIR=" + tmp}}.command(t)
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			var stdout bytes.Buffer
+			cmd.Stdout = &stdout
+			stderr, err := cmd.StderrPipe()
+			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
+			lines := bufio.NewReader(stderr)
+			progress, err := lines.ReadString('\n')
+			require.NoError(t, err, progress)
+			require.Regexp(t, "^torturing .*: [1-9][0-9]* operations, ", progress, "it is in the middle of it")
 			const workers = 3*3 + 2*5
 			require.Eventually(t, func() bool { return len(processes(t, "TMPDIR="+tmp)) > workers }, waiting, polling)
-			time.Sleep(time.Second) // into the middle of whatever
 			require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+			rest, err := io.ReadAll(lines)
+			require.NoError(t, err)
 			require.Error(t, cmd.Wait())
-			require.Equal(t, 130, cmd.ProcessState.ExitCode(), stderr.String())
+			require.Equal(t, 130, cmd.ProcessState.ExitCode(), "%s", rest)
 			require.Empty(t, stdout.String())
 			require.Equal(t, s.before, s.db.schemas(t))
 			requireGone(t, tmp, "TMPDIR="+tmp)

@@ -99,9 +99,9 @@ func (b *Backend) above(ctx context.Context, r lock.Request, s state) (guard.Tok
 	case token > r.After:
 		return token, nil
 	case r.After == math.MaxInt64:
-		return 0, fmt.Errorf("a token above %d is asked for; an operator must rebase the resource: %w", r.After, sequencer.ErrExhausted)
+		return 0, fmt.Errorf("a token above %d is asked for; an operator must run \"fencectl rebase\": %w", r.After, sequencer.ErrExhausted)
 	case r.After-token > sequencer.DefaultMaxJump:
-		return 0, fmt.Errorf("a token above %d is asked for where etcd is at %d; the fence in the store is probably poisoned, an operator must rebase the resource: %w", r.After, token, sequencer.ErrJump)
+		return 0, fmt.Errorf("a token above %d is asked for where etcd is at %d; the fence in the store is probably poisoned, an operator must run \"fencectl rebase\": %w", r.After, token, sequencer.ErrJump)
 	}
 	s.offset = int64(r.After) + 1 - s.created
 	reply, err := try(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {

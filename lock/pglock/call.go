@@ -115,9 +115,9 @@ func (b *Backend) explain(err error) error {
 	}
 	switch pgErr.Code {
 	case "UF005":
-		return fmt.Errorf("%w; the fence in the store is probably poisoned, an operator must rebase the resource: %w", sequencer.ErrJump, err)
+		return fmt.Errorf("%w; the fence in the store is probably poisoned, an operator must run \"fencectl rebase\": %w", sequencer.ErrJump, err)
 	case "22003": // numeric_value_out_of_range
-		return fmt.Errorf("%w; an operator must rebase the resource: %w", sequencer.ErrExhausted, err)
+		return fmt.Errorf("%w; an operator must run \"fencectl rebase\": %w", sequencer.ErrExhausted, err)
 	case "55P03": // lock_not_available
 		return fmt.Errorf("%w%s; try again or end that transaction: %w", guard.ErrBlocked, blocker(pgErr.Detail), err)
 	case "3F000", "42883": // no such schema, function

@@ -160,7 +160,7 @@ func (b *Backend) refused(r lock.Request, keys rediskeys.Keys, reply []any) erro
 	}
 	text, _ := reply[1].(string)
 	if reply[0] == int64(-1) {
-		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s: %w", r.Resource, r.After, keys.Counter, text, sequencer.ErrJump)
+		return fmt.Errorf("redislock: acquire %q: a token above %d is asked for, the counter %s is at %s; the fence in the store is probably poisoned, an operator must run \"fencectl rebase\": %w", r.Resource, r.After, keys.Counter, text, sequencer.ErrJump)
 	}
 	held := &lock.HeldError{Resource: r.Resource, Holder: text, Silent: len(reply) > 3}
 	if len(reply) > 2 {
@@ -265,7 +265,7 @@ func (b *Backend) failed(what, resource string, keys rediskeys.Keys, err error) 
 	case says(err, "CROSSSLOT"):
 		hint = fmt.Sprintf("%s and %s need one hash tag: ", keys.Lock, keys.Counter)
 	case says(err, "would overflow"):
-		hint, err = fmt.Sprintf("counter %s: ", keys.Counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
+		hint, err = fmt.Sprintf("counter %s: an operator must run \"fencectl rebase\": ", keys.Counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
 	case says(err, "not an integer"):
 		hint = fmt.Sprintf("counter %s: ", keys.Counter)
 	}

@@ -167,7 +167,7 @@ func TestS18_APoisonedFenceIsNamedAsSuch(t *testing.T) {
 	r.After = math.MaxInt64 - 1
 	_, err := b.Acquire(t.Context(), r)
 	require.ErrorIs(t, err, sequencer.ErrJump)
-	require.ErrorContains(t, err, "an operator must rebase")
+	require.ErrorContains(t, err, `an operator must run "fencectl rebase"`)
 	r.After = math.MaxInt64
 	_, err = b.Acquire(t.Context(), r)
 	require.ErrorIs(t, err, sequencer.ErrExhausted)

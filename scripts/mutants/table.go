@@ -52,6 +52,10 @@ var mutants = []mutant{
 		"held := set_config('fencing.held', E'\\n' || p_resource || E'\\n', true);", "held := 'none';", "migrations", "Trigger|S38|S36",
 	},
 	{
+		"Postgres: what a rebase has given up stays refused", "migrations/0005_rebase.up.sql",
+		"WHEN (NEW.token >= OLD.ceiling)", "WHEN (false)", "pgguard", "S18",
+	},
+	{
 		"lock: the deadline counts from the send time", "lock/acquire.go",
 		"l.keeper.keep(h, sent)", "l.keeper.keep(h, time.Now())", "lock", "Deadline",
 	},

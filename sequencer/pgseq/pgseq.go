@@ -135,9 +135,9 @@ func (s *Sequencer) explain(err error) error {
 	}
 	switch pgErr.Code {
 	case "UF005":
-		return fmt.Errorf("%w; the fence in the store is probably poisoned, an operator must rebase the resource: %w", sequencer.ErrJump, err)
+		return fmt.Errorf("%w; the fence in the store is probably poisoned, an operator must run \"fencectl rebase\": %w", sequencer.ErrJump, err)
 	case "22003": // numeric_value_out_of_range
-		return fmt.Errorf("%w; an operator must rebase the resource: %w", sequencer.ErrExhausted, err)
+		return fmt.Errorf("%w; an operator must run \"fencectl rebase\": %w", sequencer.ErrExhausted, err)
 	case "3F000", "42883", "42P01": // no such schema, function, table
 		return fmt.Errorf("schema %q has no sequencer in this database; run \"%s\": %w", s.schema, hint.Fencectl("migrate up", s.schema), err)
 	case "42501": // insufficient_privilege

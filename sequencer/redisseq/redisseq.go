@@ -124,7 +124,7 @@ func explain(err error, after guard.Token) error {
 	says := func(text string) bool { return strings.Contains(err.Error(), text) }
 	switch {
 	case says("would overflow"):
-		return fmt.Errorf("there is no token above it and above %d; an operator must rebase the resource: %w: %w", after, sequencer.ErrExhausted, err)
+		return fmt.Errorf("there is no token above it and above %d; an operator must run \"fencectl rebase\": %w: %w", after, sequencer.ErrExhausted, err)
 	case says("WRONGTYPE"), says("not an integer"):
 		return fmt.Errorf("the key has something that is no counter; nothing was changed, choose another prefix: %w", err)
 	case says("READONLY"):

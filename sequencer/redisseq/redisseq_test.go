@@ -225,7 +225,7 @@ func TestS18_ARefusedDemandLeavesTheCounterAsItWas(t *testing.T) {
 	}{
 		{sequencer.DefaultMaxJump, math.MaxInt64 - 1, sequencer.ErrJump, "the counter at 7"},
 		{10, 18, sequencer.ErrJump, "more than 10 ahead of the counter at 7"},
-		{math.MaxInt64, math.MaxInt64, sequencer.ErrExhausted, "an operator must rebase"},
+		{math.MaxInt64, math.MaxInt64, sequencer.ErrExhausted, `an operator must run "fencectl rebase"`},
 	} {
 		s, rdb, key := open(t, redisseq.WithMaxJump(c.maxJump))
 		require.NoError(t, rdb.Set(t.Context(), key, "7", 0).Err())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,15 +12,19 @@ import (
 	"github.com/go-fencing/fencing/migrations"
 )
 
-// Heights are the greatest tokens in force, by whatever their resources have in
-// common. Nil where the role may not read them.
-type Heights map[string]int64
+// Heights are what is known of tokens, by whatever their resources have in common. Nil
+// where the role may not read them.
+type Heights map[string]Height
+
+// A Height is the greatest token in force, and the least that a rebase has given up; 0 if
+// there is none.
+type Height struct{ Token, Ceiling int64 }
 
 // Postgres looks at a database, in a transaction that finds only Postgres' own
 // functions where a name has no schema. key says under which key the height of a resource
-// counts.
-func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(resource string) string) ([]Finding, Heights, error) {
-	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema}
+// counts. role is that of a service, which is looked at if it is named.
+func Postgres(ctx context.Context, tx pgx.Tx, server, schema, role string, key func(resource string) string) ([]Finding, Heights, error) {
+	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema, service: role}
 	for _, check := range []func(context.Context) error{p.version, p.durability, p.replicas, p.waiting} {
 		if err := check(ctx); err != nil {
 			return nil, nil, err
@@ -31,7 +34,7 @@ func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(re
 	if err != nil || !installed {
 		return p.all, nil, err
 	}
-	for _, check := range []func(context.Context) error{p.rights, p.triggers} {
+	for _, check := range []func(context.Context) error{p.rights, p.role, p.triggers} {
 		if err := check(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -42,8 +45,9 @@ func Postgres(ctx context.Context, tx pgx.Tx, server, schema string, key func(re
 
 type postgres struct {
 	findings
-	tx     pgx.Tx
-	schema string
+	tx      pgx.Tx
+	schema  string
+	service string
 }
 
 func (p *postgres) version(ctx context.Context) error {
@@ -149,56 +153,6 @@ func (p *postgres) installed(ctx context.Context) (bool, error) {
 	return v >= migrations.Latest, nil
 }
 
-// rights looks who could write the tables of the fence schema around its functions.
-func (p *postgres) rights(ctx context.Context) error {
-	const sql = `
-select coalesce(string_agg(distinct format('%s on %s to %s', a.privilege_type, c.oid::regclass, case a.grantee when 0 then 'PUBLIC' else a.grantee::regrole::text end), ', '), '')
-  from pg_class c join pg_namespace n on n.oid = c.relnamespace, aclexplode(c.relacl) a
- where n.nspname = $1 and c.relkind = 'r' and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'`
-	var granted string
-	if err := p.tx.QueryRow(ctx, sql, p.schema).Scan(&granted); err != nil {
-		return err
-	}
-	if granted != "" {
-		p.add(Fail, "rights", "granted: "+granted+": fences can be changed around the rules", "REVOKE it; a service needs no right on these tables")
-		return nil
-	}
-	p.ok("rights", "none but their owner may write the tables of %q", p.schema)
-	return nil
-}
-
-// triggers looks at the tables that are protected.
-func (p *postgres) triggers(ctx context.Context) error {
-	const sql = `
-select t.tgrelid::regclass::text, bool_and(t.tgenabled = 'A')
-  from pg_trigger t join pg_proc f on f.oid = t.tgfoid join pg_namespace n on n.oid = f.pronamespace
- where n.nspname = $1 and f.proname = 'refuse_write' group by 1 order by 1`
-	rows, err := p.tx.Query(ctx, sql, p.schema)
-	if err != nil {
-		return err
-	}
-	var protected, off []string
-	var table string
-	var always bool
-	_, err = pgx.ForEachRow(rows, []any{&table, &always}, func() error {
-		if protected = append(protected, table); !always {
-			off = append(off, table)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case len(off) > 0:
-		p.add(Fail, "triggers", "the triggers do not always fire on "+strings.Join(off, ", "), "ALTER TABLE … ENABLE ALWAYS TRIGGER …, for those whose names begin with fencing_")
-	case len(protected) == 0:
-		p.ok("triggers", "no table is protected by triggers; guards alone refuse")
-	default:
-		p.ok("triggers", "%d tables are protected: %s", len(protected), strings.Join(protected, ", "))
-	}
-	return nil
-}
-
 // fences reads the tokens in force.
 func (p *postgres) fences(ctx context.Context, key func(resource string) string) (Heights, error) {
 	var may bool
@@ -209,28 +163,33 @@ func (p *postgres) fences(ctx context.Context, key func(resource string) string)
 		p.ok("fences", "not looked at: this role may not read them, which is as it should be for a service")
 		return nil, nil
 	}
-	rows, err := p.tx.Query(ctx, "select resource, token from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
+	rows, err := p.tx.Query(ctx, "select resource, token, coalesce(ceiling, 0) from "+pgx.Identifier{p.schema, "fence"}.Sanitize())
 	if err != nil {
 		return nil, err
 	}
 	heights, poisoned, n := Heights{}, "", 0
 	var resource string
-	var token int64
-	_, err = pgx.ForEachRow(rows, []any{&resource, &token}, func() error {
+	var token, ceiling, top int64
+	_, err = pgx.ForEachRow(rows, []any{&resource, &token, &ceiling}, func() error {
 		n++
 		if token > nearTheEnd {
-			poisoned = fmt.Sprintf("%q has token %d", resource, token)
+			poisoned, top = resource, token
 			return nil // it says nothing about the counters
 		}
-		heights[key(resource)] = max(heights[key(resource)], token)
+		h := heights[key(resource)]
+		h.Token = max(h.Token, token)
+		if ceiling > 0 && (h.Ceiling == 0 || ceiling < h.Ceiling) {
+			h.Ceiling = ceiling
+		}
+		heights[key(resource)] = h
 		return nil
 	})
 	switch {
 	case err != nil:
 		return nil, errors.Join(errors.New("read the fences"), err)
 	case poisoned != "":
-		p.add(Fail, "fences", poisoned+": near the end of the integers, so no lock gets a greater one",
-			fmt.Sprintf("find out who raised it, then, as owner: UPDATE %s SET token = …, nonce = gen_random_uuid()::text WHERE resource = …", pgx.Identifier{p.schema, "fence"}.Sanitize()))
+		p.add(Fail, "fences", fmt.Sprintf("%q has token %d: near the end of the integers, so no lock gets a greater one", poisoned, top),
+			"find out who raised it, then run: "+hint.Fencectl("rebase "+hint.Word(poisoned), p.schema))
 	default:
 		p.ok("fences", "%d resources have one", n)
 	}

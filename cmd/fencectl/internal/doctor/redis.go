@@ -100,10 +100,11 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 		if c.ttl.Val() >= time.Second {
 			expiring = append(expiring, key)
 		}
-		if value > nearTheEnd {
+		h := heights[key]
+		if value > nearTheEnd || h.Ceiling > 0 && value >= h.Ceiling-1 {
 			poisoned = append(poisoned, key)
 		}
-		if value < heights[key] {
+		if value < h.Token {
 			behind = append(behind, key)
 		}
 	}
@@ -111,7 +112,7 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 	case len(expiring) > 0:
 		r.add(Fail, "counters", "with a TTL: "+some(expiring)+": each will be forgotten", "PERSIST them, and find out who set it")
 	case len(poisoned) > 0:
-		r.add(Fail, "counters", "no number, or near the end of the integers: "+some(poisoned), "find out who wrote them; SET them to the greatest token of their resources' fences")
+		r.add(Fail, "counters", "no number, near the end of the integers, or where a rebase has given up the tokens: "+some(poisoned), "find out who wrote them, then run \"fencectl rebase RESOURCE\" for a resource of each")
 	case len(behind) > 0:
 		r.add(Warn, "counters", fmt.Sprintf("%d are behind the database: %s: Redis has forgotten (a failover, FLUSHALL, an eviction, an old snapshot), or the tokens come from elsewhere", len(behind), some(behind)),
 			"nothing: the next acquisition of each is repaired from the database")
