@@ -60,7 +60,9 @@ func TestMySQLEntersInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	dial, trips := servertest.CountTrips()
 	counted := mariadb
-	counted.open = func(t testing.TB) driver.Connector { return openMariaDB(t, func(c *mysql.Config) { c.DialFunc = dial }) }
+	counted.open = func(t testing.TB) driver.Connector {
+		return openMariaDB(t, func(c *mysql.Config) { c.DialFunc = dial })
+	}
 	db := newDatabase(t, counted)
 	db.db.SetMaxOpenConns(1)
 	ctx, _ := db.raised("r", 1, "A")
