@@ -59,6 +59,7 @@ var (
 	durable   shared[*localserver.Postgres]
 	redis     shared[*localserver.Redis]
 	mariadb   shared[*localserver.MariaDB]
+	flushing  shared[*localserver.MariaDB]
 	etcd      shared[*localserver.EtcdCluster]
 	zookeeper shared[*localserver.ZooKeeperEnsemble]
 )
@@ -78,8 +79,10 @@ func Main(m *testing.M, cleanUp ...func() error) {
 	if s := redis.server; s != nil {
 		code = max(code, stopped(s.Stop()))
 	}
-	if s := mariadb.server; s != nil {
-		code = max(code, stopped(s.Stop()))
+	for _, s := range []*localserver.MariaDB{mariadb.server, flushing.server} {
+		if s != nil {
+			code = max(code, stopped(s.Stop()))
+		}
 	}
 	if s := etcd.server; s != nil {
 		code = max(code, stopped(s.Stop()))

@@ -153,7 +153,7 @@ var mutants = []mutant{
 	},
 	{
 		"sqlguard: to enter in MySQL compares the nonce", "sqlguard/mysql.go",
-		`+" AND nonce = "+bytesMySQL(f.Nonce)`, "", "sqlguard", "TestConformance/mariadb",
+		"found && current.Enter(f) == nil {", "found && current.Fence.Token == f.Token {\n\t\t\tcurrent.Fence = f", "sqlguard", "TestConformance/mariadb|EntersInEverySession",
 	},
 	{
 		"sqlguard: to enter in SQLite compares the nonce", "sqlguard/sqlite.go",

@@ -1,0 +1,77 @@
+package sqlguard_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/sqlguard"
+)
+
+// What a name or a nonce is made of is nothing to the statement that enters,
+// whatever the session makes of backslashes, quotes and bytes above ASCII.
+func TestMySQLEntersInEverySession(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	held := guard.Fence{Resource: `r'\"; -- é漢`, Token: 7, Nonce: `n\'ß`, Holder: "A"}
+	require.NoError(t, db.guard.Raise(t.Context(), held))
+	for _, mode := range []string{"", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES", "PAD_CHAR_TO_FULL_LENGTH", "ORACLE"} {
+		for _, charset := range []string{"utf8mb4", "latin1", "gbk", "sjis", "binary"} {
+			conn, err := db.db.Conn(t.Context())
+			require.NoError(t, err)
+			for _, text := range []string{"SET NAMES " + charset, "SET SESSION sql_mode = '" + mode + "'"} {
+				_, err = conn.ExecContext(t.Context(), text)
+				require.NoError(t, err)
+			}
+			enter := func(f guard.Fence) error {
+				tx, err := conn.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, tx.Rollback()) }()
+				return sqlguard.Enter(t.Context(), sqlguard.MySQL, tx, f)
+			}
+			change := func(to func(f *guard.Fence)) guard.Fence {
+				f := held
+				to(&f)
+				return f
+			}
+			session := mode + " " + charset
+			require.NoError(t, enter(held), session)
+			requireStale(t, enter(change(func(f *guard.Fence) { f.Token-- })), change(func(f *guard.Fence) { f.Token-- }), held)
+			require.ErrorIs(t, enter(change(func(f *guard.Fence) { f.Token++ })), guard.ErrNotRaised, session)
+			for _, nonce := range []string{`N\'ß`, `n\'ß `, `n'ß`, `n\'ss`} {
+				require.ErrorIs(t, enter(change(func(f *guard.Fence) { f.Nonce = nonce })), guard.ErrConflict, "%s %q", session, nonce)
+			}
+			for _, resource := range []string{`R'\"; -- é漢`, `r'\"; -- é漢 `, `r'"; -- é漢`, `r'\"; -- e漢`} {
+				require.ErrorIs(t, enter(change(func(f *guard.Fence) { f.Resource = resource })), guard.ErrNotRaised, "%s %q", session, resource)
+			}
+			_, err = conn.ExecContext(t.Context(), "SET NAMES utf8mb4, sql_mode = DEFAULT")
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+		}
+	}
+}
+
+func TestMySQLEntersInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	dial, trips := servertest.CountTrips()
+	counted := mariadb
+	counted.open = func(t testing.TB) driver.Connector {
+		return openMariaDB(t, func(c *mysql.Config) { c.DialFunc = dial })
+	}
+	db := newDatabase(t, counted)
+	db.db.SetMaxOpenConns(1)
+	ctx, _ := db.raised("r", 1, "A")
+	sent := func(run func() error) int64 {
+		before := trips.Load()
+		require.NoError(t, run())
+		return trips.Load() - before
+	}
+	enter := func(tx *sql.Tx) error { return db.guard.Enter(ctx, tx) }
+	require.Equal(t, int64(3), sent(func() error { return db.guard.InTx(ctx, func(*sql.Tx) error { return nil }) }), "begin, enter, commit")
+	require.Equal(t, int64(4), sent(func() error { return db.guard.InTx(ctx, enter) }))
+}
