@@ -66,7 +66,7 @@ func TestScriptsAreTheShippedOnes(t *testing.T) {
 	require.NoError(t, b.Release(t.Context(), r))
 	require.NoError(t, b.Withdraw(t.Context(), r))
 
-	require.Len(t, v.Scripts, 6)
+	require.Len(t, v.Scripts, 7)
 	doc := document(t)
 	for name, s := range v.Scripts {
 		sum := sha1.Sum([]byte(v.source(t, name)))

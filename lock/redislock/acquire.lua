@@ -26,7 +26,12 @@ if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
 if held[1] and held[1] ~= ARGV[1] then
-  redis.call('HSET', KEYS[1], 'awaited', '') -- always, for the replica's sake
+  -- Always, for the replica's sake. A full server cannot, which is no reason to say
+  -- anything but who has the lock.
+  local noted = redis.pcall('HSETNX', KEYS[1], 'awaited', '')
+  if type(noted) == 'table' and not string.find(noted.err, 'OOM', 1, true) then
+    return noted
+  end
   return refuse(held[3])
 end
 

@@ -4,14 +4,16 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 const (
-	fewCalls   = 8   // at once, which go by themselves
-	batchCalls = 256 // in one round trip
-	maxBatches = 2   // at once: the server works on one while the client does on the other
+	fewCalls     = 4               // at once, which go by themselves
+	batchCalls   = 256             // in one round trip
+	batchTimeout = 5 * time.Second // for a client whose only timeouts are those of contexts
+	maxBatches   = 2               // at once: the server works on one while the client does on the other
 )
 
 // A batcher lets concurrent calls share round trips. A few go by themselves, since
@@ -69,12 +71,14 @@ func (b *batcher) flush() {
 			return
 		}
 		// Not the context of one of them; the client's own timeouts end it.
-		_, _ = b.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error { // each command has its own error
+		ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+		_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			for _, call := range batch {
 				_ = p.Process(context.Background(), call.cmd)
 			}
 			return nil
 		})
+		cancel()
 		b.mu.Lock()
 		b.batched -= len(batch)
 		b.mu.Unlock()
@@ -99,4 +103,44 @@ func (b *batcher) next() []*waitingCall {
 	b.waiting = b.waiting[n:]
 	b.batched += n
 	return batch
+}
+
+// batchers has one batcher for each node, so that a node that hangs costs the locks of
+// the others nothing.
+type batchers struct {
+	rdb redis.UniversalClient
+	mu  sync.Mutex
+	of  map[string]*batcher // by the node's address
+}
+
+// do is a [call].
+func (bs *batchers) do(ctx context.Context, e *evaluation) (any, error) {
+	return bs.get(bs.node(ctx, e.Lock)).do(ctx, e)
+}
+
+func (bs *batchers) get(node string) *batcher {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	b := bs.of[node]
+	if b == nil {
+		b = &batcher{rdb: bs.rdb}
+		bs.of[node] = b
+	}
+	return b
+}
+
+// node returns the address of the node that has key, "" if it is the only one or
+// unknown.
+func (bs *batchers) node(ctx context.Context, key string) string {
+	switch rdb := bs.rdb.(type) {
+	case *redis.ClusterClient:
+		if node, err := rdb.MasterForKey(ctx, key); err == nil {
+			return node.Options().Addr
+		}
+	case *redis.Ring:
+		if node, err := rdb.GetShardClientForKey(key); err == nil {
+			return node.Options().Addr
+		}
+	}
+	return ""
 }

@@ -53,7 +53,7 @@ var (
 type Backend struct {
 	rdb    redis.UniversalClient
 	config config
-	calls  *batcher
+	calls  *batchers
 	hub    *hub
 	inTurn atomic.Bool // some lock was asked for in turn
 
@@ -71,7 +71,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		rdb: rdb, config: c, calls: &batcher{rdb: rdb}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
+		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
 		publish: "PUBLISH", maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {
@@ -179,11 +179,13 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	e := b.evaluation(r, member)
-	args := []any{&e.Lock, &e.request.Nonce, &e.ttl, &e.member}
+	var reply any
+	var err error
 	if member == "" {
-		args = args[:3]
+		reply, err = e.run(ctx, b.calls.do, renewScript, 1, &e.Lock, &e.request.Nonce, &e.ttl)
+	} else {
+		reply, err = e.run(ctx, b.calls.do, renewScript, 2, &e.Lock, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
 	}
-	reply, err := e.run(ctx, b.calls.do, renewScript, 1, args...)
 	return b.outcome("renew", r.Resource, e.Keys, reply, err)
 }
 
@@ -194,7 +196,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
 	e := b.evaluation(r, member)
 	release, keys := releaseScript, []any{&e.Lock, &e.Released}
-	if b.inTurn.Load() {
+	if b.inTurn.Load() || member != r.Nonce { // who has joined may never have asked
 		release, keys = releaseTurnScript, append(keys, &e.Queue, &e.Alive)
 	}
 	args := append(keys, &e.request.Nonce, b.publish)

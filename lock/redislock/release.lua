@@ -11,22 +11,24 @@ if has and held[3] then
 elseif has and ARGV[3] then
   has = false
 end
-local again = has or redis.call('EXISTS', KEYS[2])
+local again = has and 1 or redis.call('EXISTS', KEYS[2])
 
+-- The last one out frees the lock. That comes before the mark, which a server without
+-- memory would refuse as the first write of a script.
+-- Its fields: nonce, token, holder, joined, this member, and perhaps awaited.
+local last = has and not (held[3] and redis.call('HLEN', KEYS[1]) > (held[2] and 6 or 5))
+if last then
+  redis.call('DEL', KEYS[1])
+elseif has then
+  redis.call('HDEL', KEYS[1], member)
+end
 -- The mark says for 10 s that this member is out, whatever comes late: its own release
 -- again, from a client that missed the reply, is no loss; its acquisition, when
 -- the release has overtaken it, is refused.
 redis.call('SET', KEYS[2], '', 'PX', 10000)
-if not has then
+if not last then
   return again
 end
-
--- nonce, token, holder, joined, this member, and perhaps awaited.
-if held[3] and redis.call('HLEN', KEYS[1]) > (held[2] and 6 or 5) then
-  redis.call('HDEL', KEYS[1], member)
-  return 1
-end
-redis.call('DEL', KEYS[1])
 if not held[2] then
   return 1
 end

@@ -52,37 +52,31 @@ func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error
 // A group is the requests that go to one node.
 type group struct {
 	requests []lock.Request
-	at       []int // their places among all
+	locks    []string // their keys
+	at       []int    // their places among all
 }
 
-// byNode returns at least one group.
 func (b *Backend) byNode(ctx context.Context, requests []lock.Request) []*group {
-	cluster, ok := b.rdb.(*redis.ClusterClient)
-	if !ok {
-		return []*group{{requests: requests}}
-	}
 	var groups []*group
 	nodes := make(map[string]*group)
 	for i, r := range requests {
-		node := "" // unknown: the client finds out
-		if master, err := cluster.MasterForKey(ctx, b.config.keys(r.Resource, "").Lock); err == nil {
-			node = master.Options().Addr
-		}
+		key := b.config.keys(r.Resource, "").Lock
+		node := b.calls.node(ctx, key)
 		g := nodes[node]
 		if g == nil {
 			g = new(group)
 			nodes[node], groups = g, append(groups, g)
 		}
-		g.requests, g.at = append(g.requests, r), append(g.at, i)
+		g.requests, g.locks, g.at = append(g.requests, r), append(g.locks, key), append(g.at, i)
 	}
 	return groups
 }
 
 func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
-	cmds := b.pipeline(ctx, g.requests, renewScript.EvalSha)
+	cmds := b.pipeline(ctx, g, renewScript.EvalSha)
 	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
 		// To load it would ask every node, also those that hang.
-		cmds = b.pipeline(ctx, g.requests, renewScript.Eval)
+		cmds = b.pipeline(ctx, g, renewScript.Eval)
 	}
 	errs := make([]error, len(g.requests))
 	for i, r := range g.requests {
@@ -91,11 +85,11 @@ func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
 	return errs
 }
 
-func (b *Backend) pipeline(ctx context.Context, requests []lock.Request, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
-	cmds := make([]*redis.Cmd, len(requests))
+func (b *Backend) pipeline(ctx context.Context, g *group, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
+	cmds := make([]*redis.Cmd, len(g.requests))
 	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for i, r := range requests {
-			cmds[i] = eval(ctx, p, []string{b.config.keys(r.Resource, "").Lock}, r.Nonce, milliseconds(r.TTL))
+		for i, r := range g.requests {
+			cmds[i] = eval(ctx, p, g.locks[i:i+1], r.Nonce, milliseconds(r.TTL))
 		}
 		return nil
 	})

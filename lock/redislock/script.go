@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,6 +21,9 @@ func newScript(source string) *script {
 	s := redis.NewScript(source)
 	return &script{s, source, s.Hash()}
 }
+
+// migrationWait is how long a call waits for a slot that is on its way.
+const migrationWait = 5 * time.Second
 
 // firstKey is the place of a script's first key among the arguments of a command.
 const firstKey = 3
@@ -50,12 +54,30 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 		return nil, context.Cause(ctx)
 	}
 	e.args = append(append(e.room[:0], "evalsha", s.hash, keys), args...)
-	reply, err := send(ctx, e)
-	if says(err, "NOSCRIPT") {
-		e.args[0], e.args[1] = "eval", s.source
-		reply, err = send(ctx, e)
+	begun := time.Now()
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		reply, err := send(ctx, e)
+		if says(err, "NOSCRIPT") {
+			e.args[0], e.args[1] = "eval", s.source
+			reply, err = send(ctx, e)
+		}
+		if !migrating(err) || time.Since(begun) > migrationWait {
+			return reply, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return reply, err
+		}
 	}
-	return reply, err
+}
+
+// migrating reports whether a slot of a Cluster is on its way to another node. Until
+// it has arrived, neither has all keys of a script; a client gives up after a few
+// attempts within milliseconds.
+func migrating(err error) bool {
+	_, ask := redis.IsAskError(err)
+	return ask || says(err, "TRYAGAIN")
 }
 
 // command returns the command, which has not been sent yet.

@@ -113,7 +113,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: who is refused is woken by the release", "lock/redislock/acquire.lua",
-		"  redis.call('HSET', KEYS[1], 'awaited', '') -- always", "  -- always", "lock/redislock", "TestBackend",
+		"redis.pcall('HSETNX', KEYS[1], 'awaited', '')", "redis.pcall('DEL', KEYS[3])", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: a grant notes that others of the process wait", "lock/redislock/redislock.go",
