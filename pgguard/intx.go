@@ -1,7 +1,10 @@
 package pgguard
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -45,7 +48,15 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 			t.abandon(ctx)
 		}
 	}()
-	if err := fn(t); err != nil {
+	err := fn(t)
+	switch {
+	case t.failed == nil:
+	case err == nil || errors.Is(err, t.failed):
+		return cmp.Or(err, t.failed)
+	default: // the function has kept to itself that nothing was run under the fence
+		return fmt.Errorf("%w: %w", t.failed, err)
+	}
+	if err != nil {
 		return t.guard.refused(t.ctx, err, t.held) // not every error of fn is of this transaction
 	}
 	done = true
