@@ -99,7 +99,7 @@ func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResul
 	if readOnly {
 		o.AccessMode = pgx.ReadWrite // FOR SHARE, with which enter reads above READ COMMITTED, is a write
 	}
-	var b pgx.Batch
+	b := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 4)}
 	b.BeginTx(o)
 	b.Queue(t.guard.sql.enterText(t.held, true), enterArgs(t.held, t.guard.idleTimeout)...)
 	if readOnly {

@@ -13,30 +13,30 @@ import (
 // At REPEATABLE READ and above a stale transaction may see a serialization
 // failure first; the second answer is definite.
 func TestS25_SerializationFailureIsResolvedByRunningAgain(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		resource := string(level)
-		aCtx, a := db.raised(resource, 33, "A")
-		b := fence(resource, 34, "B")
-		// A raise that has the gate and not yet committed.
-		raiser, err := db.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = raiser.Exec(t.Context(), "select fencing.raise($1, 34, $2, 'B')", resource, b.Nonce)
-		require.NoError(t, err)
-		stale := background(t, func() error {
-			return db.guard.InTxOptions(aCtx, pgx.TxOptions{IsoLevel: level}, nothing)
-		})
-		db.awaitBlocked(resource)
-		require.NoError(t, raiser.Commit(t.Context()))
+	eachBegin(t, func(t *testing.T, db *database) {
+		for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+			resource := string(level)
+			aCtx, a := db.raised(resource, 33, "A")
+			b := fence(resource, 34, "B")
+			// A raise that has the gate and not yet committed.
+			raiser, err := db.pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = raiser.Exec(t.Context(), "select fencing.raise($1, 34, $2, 'B')", resource, b.Nonce)
+			require.NoError(t, err)
+			stale := background(t, func() error {
+				return db.guard.InTxOptions(aCtx, pgx.TxOptions{IsoLevel: level}, nothing)
+			})
+			db.awaitBlocked(resource)
+			require.NoError(t, raiser.Commit(t.Context()))
 
-		err = stale()
-		require.ErrorContains(t, err, "40001")
-		require.True(t, pgguard.Retryable(err))
-		err = db.guard.InTxOptions(aCtx, pgx.TxOptions{IsoLevel: level}, nothing)
-		requireStale(t, err, a, b)
-		require.False(t, pgguard.Retryable(err))
-	}
+			err = stale()
+			require.ErrorContains(t, err, "40001")
+			require.True(t, pgguard.Retryable(err))
+			err = db.guard.InTxOptions(aCtx, pgx.TxOptions{IsoLevel: level}, nothing)
+			requireStale(t, err, a, b)
+			require.False(t, pgguard.Retryable(err))
+		}
+	})
 }
 
 // The statement waits inside the fenced transaction; the raise can only come
@@ -93,40 +93,40 @@ func TestS30_StatementSeesWhatEnterHasWaitedFor(t *testing.T) {
 // A raise commits before the holder's first snapshot, so at REPEATABLE READ too
 // the holder sees what the earlier one wrote.
 func TestS31_RaiseComesBeforeTheSnapshot(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	db.must("insert into item values ('x', 100)")
-	for i, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		resource := string(level)
-		aCtx, _ := db.raised(resource, 33, "A")
-		tx, err := db.guard.BeginTx(aCtx, pgx.TxOptions{IsoLevel: level})
-		require.NoError(t, err)
-		_, err = tx.Exec(aCtx, "update item set stock = $1", 999+i)
-		require.NoError(t, err)
-		b := fence(resource, 34, "B")
-		read := background(t, func() int {
-			var stock int
-			bCtx := guard.NewContext(t.Context(), b)
-			if err := db.guard.Raise(t.Context(), b); err != nil {
-				t.Error(err)
-			}
-			err := db.guard.InTxOptions(bCtx, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				return tx.QueryRow(bCtx, "select stock from item").Scan(&stock)
+	eachBegin(t, func(t *testing.T, db *database) {
+		db.must("insert into item values ('x', 100)")
+		for i, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+			resource := string(level)
+			aCtx, _ := db.raised(resource, 33, "A")
+			tx, err := db.guard.BeginTx(aCtx, pgx.TxOptions{IsoLevel: level})
+			require.NoError(t, err)
+			_, err = tx.Exec(aCtx, "update item set stock = $1", 999+i)
+			require.NoError(t, err)
+			b := fence(resource, 34, "B")
+			read := background(t, func() int {
+				var stock int
+				bCtx := guard.NewContext(t.Context(), b)
+				if err := db.guard.Raise(t.Context(), b); err != nil {
+					t.Error(err)
+				}
+				err := db.guard.InTxOptions(bCtx, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+					return tx.QueryRow(bCtx, "select stock from item").Scan(&stock)
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				return stock
 			})
-			if err != nil {
-				t.Error(err)
-			}
-			return stock
-		})
-		db.awaitBlocked(resource)
-		require.NoError(t, tx.Commit(aCtx))
-		require.Equal(t, 999+i, read())
-	}
+			db.awaitBlocked(resource)
+			require.NoError(t, tx.Commit(aCtx))
+			require.Equal(t, 999+i, read())
+		}
+	})
 }
 
 // What the guard hands out is on one connection and in one transaction.
 func TestS42_CheckAndWriteAreOneTransaction(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		resource := unique("r")
 		ctx, _ := db.raised(resource, 33, "A")
 		var locks int
