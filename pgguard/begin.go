@@ -105,6 +105,7 @@ func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResul
 	if readOnly {
 		b.Queue("set transaction read only")
 	}
+	own := b.Len()
 	b.QueuedQueries = append(b.QueuedQueries, more...)
 
 	results := t.conn.SendBatch(ctx, &b)
@@ -119,6 +120,9 @@ func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResul
 	if err != nil {
 		_ = results.Close() // err comes first
 		return nil, err
+	}
+	for _, q := range b.QueuedQueries[:own] {
+		q.SQL = "" // or pgx forgets that it has prepared them, if one of more fails
 	}
 	return results, nil
 }

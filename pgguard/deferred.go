@@ -118,31 +118,30 @@ func isSingle(sql string) bool {
 	return count == 1
 }
 
-// Conn returns the connection, in a transaction that has begun. If it cannot be
-// begun, everything fails on the connection.
+// Conn returns pgx's connection, in a transaction that has begun. Where that fails
+// everything does that is done on the connection.
 func (t *tx) Conn() *pgx.Conn {
 	t.beginNow()
-	if t.pending { // nothing may run outside of the transaction
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupBound)
-		defer cancel()
-		_ = t.conn.Close(ctx)
-	}
 	return t.conn
 }
 
-// LargeObjects returns pgx's access to large objects in the transaction.
+// LargeObjects returns pgx's access to large objects, as Conn returns the
+// connection.
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.beginNow()
 	return t.Tx.LargeObjects()
 }
 
-// beginNow begins the transaction in a call that has no context and no error: a
-// later one tells.
+// beginNow begins the transaction in a call that has neither a context nor an
+// error: the next one tells.
 func (t *tx) beginNow() {
 	if !t.pending {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupBound)
 	defer cancel()
-	_ = t.start(ctx)
+	if err := t.start(ctx); t.pending {
+		_ = t.conn.Close(ctx) // on which statements would run by themselves
+		t.failed, t.pending = err, false
+	}
 }

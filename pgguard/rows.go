@@ -176,8 +176,11 @@ func (r *txResults) QueryRow() pgx.Row { return txRow{r.BatchResults.QueryRow(),
 
 func (r *txResults) Close() error { return r.translate(r.BatchResults.Close()) }
 
-// Tx returns nil: the batch began no transaction, but for the one that it is in.
-func (r *txResults) Tx() pgx.Tx { return nil }
+// carriedResults are those of a batch that has carried BEGIN along, which is not
+// the caller's.
+type carriedResults struct{ *txResults }
+
+func (carriedResults) Tx() pgx.Tx { return nil }
 
 // noRows are the rows of a query that was not sent. pgx's own are not for this:
 // their FieldDescriptions panics.

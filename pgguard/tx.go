@@ -247,9 +247,9 @@ func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 		return pgx.FailedBatchResults(b, err)
 	}
 	if results == nil {
-		results = s.Tx.SendBatch(ctx, b)
+		return &txResults{s.Tx.SendBatch(ctx, b), s.translate}
 	}
-	return &txResults{results, s.translate}
+	return carriedResults{&txResults{results, s.translate}}
 }
 
 func (s *statements) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
