@@ -16,9 +16,10 @@ func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
 	return g.BeginTx(ctx, pgx.TxOptions{})
 }
 
-// BeginTx begins a transaction and enters every fence of ctx, in one round trip.
-// It returns [guard.ErrNoFence], before anything is sent, if ctx carries none. It
-// fits pgx.BeginTxFunc and transaction managers.
+// BeginTx begins a transaction and enters every fence of ctx, in one round trip or,
+// with [WithDeferredBegin], in that of its first statement. It returns
+// [guard.ErrNoFence], before anything is sent, if ctx carries none. It fits
+// pgx.BeginTxFunc and transaction managers.
 //
 // The fences are those of ctx now; the contexts of later calls do not matter. A
 // savepoint (Begin on the transaction) may be rolled back without losing them. A

@@ -311,6 +311,16 @@ func TestFirstStatementCarriesBeginAndEnter(t *testing.T) {
 			require.Equal(t, 2, trips.reset())
 		}
 
+		// Nor does pgx prepare what it sends without arguments, literals and all.
+		require.NoError(t, g.InTx(plain, func(tx pgx.Tx) error {
+			_, err := tx.Exec(plain, "update item set stock = 8 where id = 'x'")
+			return err
+		}))
+		var prepared int
+		require.NoError(t, pool.QueryRow(plain, "select count(*) from pg_prepared_statements where statement like 'update item set stock = 8%'").Scan(&prepared))
+		require.Zero(t, prepared)
+		trips.reset()
+
 		tx, err := g.Begin(plain)
 		require.NoError(t, err)
 		require.NoError(t, tx.Rollback(plain))

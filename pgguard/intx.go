@@ -14,11 +14,12 @@ import (
 //
 //   - [guard.ErrNoFence] if ctx carries no fence: nothing is sent;
 //   - [guard.ErrStale] or [guard.ErrNotRaised] if the server refuses a fence: fn
-//     is not run;
+//     is not run (but see [WithDeferredBegin]);
 //   - fn's error as it is, after a rollback that does not depend on ctx;
 //   - what Commit returns, see [Guard.BeginTx].
 //
-// BEGIN and entering take one round trip. If fn panics the transaction is rolled
+// BEGIN and entering take one round trip, or none of their own with
+// [WithDeferredBegin]. If fn panics the transaction is rolled
 // back and the panic goes on. fn must not end the transaction itself, which the
 // error says where it did and returned nil, and must not keep it.
 //

@@ -161,12 +161,17 @@ func (s *statements) check(sql string) error {
 	return checkInTx(sql)
 }
 
+// checkBegun is check for a call that carries nothing: it has the transaction begun.
+func (s *statements) checkBegun(ctx context.Context, sql string) error {
+	if err := s.check(sql); err != nil {
+		return err
+	}
+	return s.outer.begun(ctx)
+}
+
 // Begin sets a savepoint.
 func (s *statements) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := s.check(""); err != nil {
-		return nil, err
-	}
-	if err := s.outer.begun(ctx); err != nil {
+	if err := s.checkBegun(ctx, ""); err != nil {
 		return nil, err
 	}
 	inner, err := s.Tx.Begin(ctx)
@@ -223,10 +228,7 @@ func (s *statements) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 }
 
 func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := s.check(sql); err != nil {
-		return nil, err
-	}
-	if err := s.outer.begun(ctx); err != nil {
+	if err := s.checkBegun(ctx, sql); err != nil {
 		return nil, err
 	}
 	sd, err := s.Tx.Prepare(ctx, name, sql)
@@ -253,10 +255,7 @@ func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 }
 
 func (s *statements) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if err := s.check(""); err != nil {
-		return 0, err
-	}
-	if err := s.outer.begun(ctx); err != nil {
+	if err := s.checkBegun(ctx, ""); err != nil {
 		return 0, err
 	}
 	n, err := s.Tx.CopyFrom(ctx, table, columns, rows)
