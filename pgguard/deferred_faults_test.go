@@ -155,90 +155,11 @@ func TestTransactionThatHasNotBegunDelaysNoRaise(t *testing.T) {
 	_, b := db.raised("r", 34, "B")
 	_, err = tx.Exec(aCtx, "insert into item values ($1, 1)", "late")
 	requireStale(t, err, a, b)
-	requireStale(t, tx.Commit(aCtx), a, b)
+	dead, cancel := context.WithCancel(aCtx)
+	cancel()
+	requireStale(t, tx.Commit(dead), a, b)
 	require.NoError(t, guardOnly(db, "r"))
 	require.Zero(t, one[int](db, "select count(*) from item"))
-}
-
-// The carried statement waits inside the fenced transaction.
-func TestS29_CarriedStatementThatWaitsIsStillFenced(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
-		g := newGuard(t, db.pool, pgguard.WithDeferredBegin())
-		id := unique("i")
-		aCtx, _ := db.raised(id, 33, "A")
-		db.must("insert into item values ($1, 100)", id)
-		locker, err := db.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = locker.Exec(t.Context(), "update item set stock = 50 where id = $1", id)
-		require.NoError(t, err)
-		write := background(t, func() error {
-			return g.InTx(aCtx, func(tx pgx.Tx) error {
-				_, err := tx.Exec(aCtx, "update item set stock = stock - 1 where id = $1", id)
-				return err
-			})
-		})
-		db.await("select count(*) > 0 from pg_locks where not granted and locktype = 'transactionid'")
-		raise := background(t, func() error { return db.guard.Raise(t.Context(), fence(id, 34, "B")) })
-		db.awaitBlocked(id)
-		require.NoError(t, locker.Commit(t.Context()))
-		require.NoError(t, write())
-		require.NoError(t, raise())
-		require.Equal(t, 49, db.stock(id))
-	})
-}
-
-// Entering waits for a raise; the carried statement sees what came with that.
-func TestS30_CarriedStatementSeesWhatEnterHasWaitedFor(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
-		g := newGuard(t, db.pool, pgguard.WithDeferredBegin())
-		id := unique("i")
-		a := fence(id, 33, "A")
-		aCtx := guard.NewContext(t.Context(), a)
-		raiser, err := db.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = raiser.Exec(t.Context(), "select fencing.raise($1, 33, $2, 'A')", id, a.Nonce)
-		require.NoError(t, err)
-		_, err = raiser.Exec(t.Context(), "insert into item values ($1, 7)", id)
-		require.NoError(t, err)
-		var n int
-		read := background(t, func() error {
-			return g.InTx(aCtx, func(tx pgx.Tx) error {
-				return tx.QueryRow(aCtx, "select stock from item where id = $1", id).Scan(&n)
-			})
-		})
-		db.awaitBlocked(id)
-		require.NoError(t, raiser.Commit(t.Context()))
-		require.NoError(t, read())
-		require.Equal(t, 7, n)
-	})
-}
-
-// The function keeps to itself that entering has failed, and InTx tells it all the
-// same, so that the transaction can be run again.
-func TestS25_DeferredSerializationFailureThatIsSwallowed(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t, pgguard.WithDeferredBegin())
-	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		resource := string(level)
-		aCtx, _ := db.raised(resource, 33, "A")
-		raiser, err := db.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = raiser.Exec(t.Context(), "select fencing.raise($1, 34, 'n', 'B')", resource)
-		require.NoError(t, err)
-		own := errors.New("the function's own")
-		stale := background(t, func() error {
-			return db.guard.InTxOptions(aCtx, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				_, _ = tx.Exec(aCtx, "insert into item values ($1, 1)", resource)
-				return own
-			})
-		})
-		db.awaitBlocked(resource)
-		require.NoError(t, raiser.Commit(t.Context()))
-		err = stale()
-		require.True(t, pgguard.Retryable(err), "%v", err)
-		require.ErrorIs(t, err, own)
-	}
-	requireIdle(t, db.pool)
 }
 
 func TestRowsOfACarriedQuery(t *testing.T) {

@@ -349,8 +349,11 @@ func TestEnterFencesACallersTransaction(t *testing.T) {
 		require.ErrorIs(t, pgguard.Enter(aCtx, tx), pgx.ErrTxClosed)
 
 		// An additional fence in a fenced transaction.
-		otherCtx, _ := db.raised(unique("other"), 1, "A")
+		otherCtx, other := db.raised(unique("other"), 1, "A")
 		err := db.guard.InTx(otherCtx, func(tx pgx.Tx) error { return pgguard.Enter(aCtx, tx, a) })
+		requireStale(t, err, a, b)
+		// If its own fence is refused, that is the one that the error is about.
+		err = db.guard.InTx(aCtx, func(tx pgx.Tx) error { return pgguard.Enter(aCtx, tx, other) })
 		requireStale(t, err, a, b)
 	})
 }
