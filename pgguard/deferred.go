@@ -20,20 +20,21 @@ import (
 // matters. What is read and written in the transaction is fenced as ever.
 //
 //   - A refusal is the error of the first statement, and then of every call on the
-//     transaction, Commit included. InTx returns it whatever the function makes of
-//     it; errors.Is finds the function's own error as well.
+//     transaction, Commit included. [Guard.InTx] returns it whatever the function
+//     makes of it; errors.Is finds the function's own error as well.
 //   - A transaction that executes nothing enters when it is committed.
 //   - While it has not begun a transaction keeps a connection of the pool, and
 //     delays no raise.
 //   - [Guard.Once] is as it was: it must know whether to run its function.
 //
 // Exec, Query, QueryRow and SendBatch carry. BEGIN has a round trip of its own if
-// something else comes first (Prepare, CopyFrom, a savepoint, LargeObjects, Conn),
-// and before a statement that one of pgx's batches would treat in another way: Exec
-// without arguments, several statements in one string, options and rewriters as
-// arguments (but for [pgx.NamedArgs]), a text that cannot be prepared, an argument
-// that cannot be encoded, and all of [pgx.QueryExecModeSimpleProtocol]. A tracer
-// sees what is carried as a batch.
+// something else comes first (Prepare, CopyFrom, a savepoint, and LargeObjects and
+// Conn, which take no context and wait 5s at most), and before a statement that
+// one of pgx's batches would treat in another way: Exec without arguments, several
+// statements in one string, options and rewriters as arguments (but for
+// [pgx.NamedArgs]), a text that cannot be prepared, an argument that cannot be
+// encoded, and all of [pgx.QueryExecModeSimpleProtocol]. A tracer sees what is
+// carried as a batch.
 func WithDeferredBegin() Option { return func(o *options) { o.deferred = true } }
 
 // begun begins the transaction if it has not begun, and returns why it could not
