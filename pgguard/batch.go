@@ -99,11 +99,13 @@ func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.B
 	enter := &pgx.QueuedQuery{SQL: g.sql.enterText(t.held, true), Arguments: enterArgs(t.held, g.idleTimeout)}
 	r := &beginResults{translator: t, enterSQL: enter.SQL}
 	enter.QueryRow(r.enter) // pgx calls it for what is left when the results are closed
-	r.results = g.pool.SendBatch(ctx, insert(b, 1, enter))
-	if r.results.Tx().Conn() == nil {
-		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, r.results.Close())))
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, err)))
 	}
-	r.tx = newTx(r.results.Tx(), t)
+	r.tx = newTx(conn, t)
+	r.results = conn.SendBatch(ctx, insert(b, 1, enter))
+	r.tx.Tx = r.results.Tx()
 	return r
 }
 

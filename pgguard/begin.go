@@ -16,9 +16,10 @@ func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
 	return g.BeginTx(ctx, pgx.TxOptions{})
 }
 
-// BeginTx begins a transaction and enters every fence of ctx, in one round trip.
-// It returns [guard.ErrNoFence], before anything is sent, if ctx carries none. It
-// fits pgx.BeginTxFunc and transaction managers.
+// BeginTx begins a transaction and enters every fence of ctx, in one round trip or,
+// with [WithDeferredBegin], in that of its first statement. It returns
+// [guard.ErrNoFence], before anything is sent, if ctx carries none. It fits
+// pgx.BeginTxFunc and transaction managers.
 //
 // The fences are those of ctx now; the contexts of later calls do not matter. A
 // savepoint (Begin on the transaction) may be rolled back without losing them. A
@@ -44,8 +45,9 @@ func (g *Guard) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
 	return t, nil
 }
 
-// begin begins a fenced transaction. With an operation it also claims that, and
-// reports whether it is this transaction's to apply.
+// begin begins a fenced transaction, or prepares to where that is put off. With an
+// operation it also claims that, and reports whether it is this transaction's to
+// apply.
 func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t *tx, first bool, err error) {
 	held, err := g.fences(ctx, "begin")
 	if err != nil {
@@ -57,50 +59,89 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 	if err := g.ready(ctx); err != nil {
 		return nil, false, err
 	}
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, err))
+	}
+	t = newTx(conn, translator{g, ctx, held})
+	t.options, t.pending = o, true
+	switch {
+	case operation != "":
+		claim := &pgx.QueuedQuery{SQL: g.sql.once, Arguments: []any{operation}}
+		claim.QueryRow(func(row pgx.Row) error { return row.Scan(&first) })
+		err = t.start(ctx, claim)
+	case !g.deferred:
+		err = t.start(ctx)
+	}
+	if err != nil {
+		t.abandon(ctx)
+		return nil, false, err
+	}
+	return t, first, nil
+}
+
+// start begins a transaction that has not begun. The callbacks of more are called.
+func (t *tx) start(ctx context.Context, more ...*pgx.QueuedQuery) error {
+	results, err := t.send(ctx, more...)
+	if err == nil {
+		err = results.Close()
+	}
+	if err != nil {
+		return t.fail(ctx, err)
+	}
+	return nil
+}
+
+// send sends BEGIN, enter and more in one round trip, and reads the answers to the
+// first two. Of the results those of more are left; after an error none.
+func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResults, error) {
+	o := t.options
 	readOnly := o.AccessMode == pgx.ReadOnly
 	if readOnly {
 		o.AccessMode = pgx.ReadWrite // FOR SHARE, with which enter reads above READ COMMITTED, is a write
 	}
-	var b pgx.Batch
+	b := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 4)}
 	b.BeginTx(o)
-	b.Queue(g.sql.enterText(held, true), enterArgs(held, g.idleTimeout)...)
+	b.Queue(t.guard.sql.enterText(t.held, true), enterArgs(t.held, t.guard.idleTimeout)...)
 	if readOnly {
 		b.Queue("set transaction read only")
 	}
-	if operation != "" {
-		b.Queue(g.sql.once, operation)
-	}
+	own := b.Len()
+	b.QueuedQueries = append(b.QueuedQueries, more...)
 
-	results := g.pool.SendBatch(ctx, &b)
-	t = newTx(results.Tx(), translator{g, ctx, held})
-	err = func() error {
-		if _, err := results.Exec(); err != nil { // begin
-			return err
-		}
-		if err := t.receipt.scan(results.QueryRow()); err != nil {
-			return err
-		}
-		if readOnly {
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		if operation != "" {
-			return results.QueryRow().Scan(&first)
-		}
-		return nil
-	}()
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
+	results := t.conn.SendBatch(ctx, &b)
+	t.Tx, t.pending = results.Tx(), false
+	_, err := results.Exec()
+	if err == nil {
+		err = t.receipt.scan(results.QueryRow())
+	}
+	if err == nil && readOnly {
+		_, err = results.Exec()
 	}
 	if err != nil {
-		t.abandon(ctx)
-		if refusal := t.translate(err); isRefusal(refusal) {
-			return nil, false, refusal
-		}
-		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, g.sql.missing(err)))
+		_ = results.Close() // err comes first
+		return nil, err
 	}
-	return t, first, nil
+	for _, q := range b.QueuedQueries[:own] {
+		q.SQL = "" // or pgx forgets that it has prepared them, if one of more fails
+	}
+	return results, nil
+}
+
+// fail explains why the transaction could not be begun.
+func (t *tx) fail(ctx context.Context, err error) error {
+	if !t.conn.IsClosed() && t.conn.PgConn().TxStatus() == 'I' {
+		t.Tx, t.pending = closedTx, true // nothing has happened
+	}
+	if refusal := t.translate(err); isRefusal(refusal) {
+		err = refusal
+	} else {
+		err = fmt.Errorf("pgguard: begin: %w", because(ctx, t.guard.sql.missing(err)))
+	}
+	if !t.pending {
+		t.failed = err
+	}
+	return err
 }
 
 func checkOptions(o pgx.TxOptions) error {

@@ -24,6 +24,7 @@ const clients = 8
 type rig struct {
 	pool     *pgxpool.Pool
 	guard    *pgguard.Guard
+	deferred *pgguard.Guard // WithDeferredBegin
 	contexts []context.Context
 	ids      []string
 }
@@ -35,7 +36,7 @@ func newRig(b *testing.B, resources int, commit string) *rig {
 		c.ConnConfig.RuntimeParams["synchronous_commit"] = commit
 	})
 	install(b, pool)
-	r := &rig{pool: pool, guard: newGuard(b, pool)}
+	r := &rig{pool: pool, guard: newGuard(b, pool), deferred: newGuard(b, pool, pgguard.WithDeferredBegin())}
 	for i := range clients {
 		id := fmt.Sprintf("item %d", i%resources)
 		if i < resources {
@@ -52,9 +53,16 @@ func newRig(b *testing.B, resources int, commit string) *rig {
 	return r
 }
 
-// compare runs both by all clients in turns, so that both meet the same machine,
-// and reports their throughputs and the ratio.
-func compare(b *testing.B, r *rig, guarded, unguarded func(ctx context.Context, id string) error) {
+// A variant is one way to do a thing.
+type variant struct {
+	name string
+	do   func(ctx context.Context, id string) error
+}
+
+// compare runs the variants by all clients in turns, so that all meet the same
+// machine. It reports their throughputs, and the ratios to the first of them, which
+// is the one without a guard.
+func compare(b *testing.B, r *rig, variants ...variant) {
 	const turn = 25
 	all := func(do func(ctx context.Context, id string) error) time.Duration {
 		start := time.Now()
@@ -72,17 +80,22 @@ func compare(b *testing.B, r *rig, guarded, unguarded func(ctx context.Context, 
 		wg.Wait()
 		return time.Since(start)
 	}
-	all(guarded) // prepares the statements
-	all(unguarded)
-	var with, without []time.Duration
+	for _, v := range variants {
+		all(v.do) // prepares the statements
+	}
+	took := make([][]time.Duration, len(variants))
 	for b.Loop() {
-		with = append(with, all(guarded))
-		without = append(without, all(unguarded))
+		for i, v := range variants {
+			took[i] = append(took[i], all(v.do))
+		}
 	}
 	median := func(d []time.Duration) float64 { slices.Sort(d); return d[len(d)/2].Seconds() / (clients * turn) }
-	b.ReportMetric(1/median(with), "guarded/s")
-	b.ReportMetric(1/median(without), "unguarded/s")
-	b.ReportMetric(median(without)/median(with), "ratio")
+	for i, v := range variants {
+		b.ReportMetric(1/median(took[i]), v.name+"/s")
+		if i > 0 {
+			b.ReportMetric(median(took[0])/median(took[i]), v.name+"-ratio")
+		}
+	}
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -102,8 +115,9 @@ func benchmarkInTx(b *testing.B, resources int) {
 			return func(tx pgx.Tx) error { _, err := tx.Exec(ctx, sell, id); return err }
 		}
 		compare(b, r,
-			func(ctx context.Context, id string) error { return r.guard.InTx(ctx, update(ctx, id)) },
-			func(ctx context.Context, id string) error { return pgx.BeginFunc(ctx, r.pool, update(ctx, id)) })
+			variant{"unguarded", func(ctx context.Context, id string) error { return pgx.BeginFunc(ctx, r.pool, update(ctx, id)) }},
+			variant{"guarded", func(ctx context.Context, id string) error { return r.guard.InTx(ctx, update(ctx, id)) }},
+			variant{"deferred", func(ctx context.Context, id string) error { return r.deferred.InTx(ctx, update(ctx, id)) }})
 	})
 }
 
@@ -114,8 +128,8 @@ func BenchmarkInTxHotResource(b *testing.B) { benchmarkInTx(b, 1) }
 func BenchmarkExec(b *testing.B) {
 	eachCommit(b, clients, func(b *testing.B, r *rig) {
 		compare(b, r,
-			func(ctx context.Context, id string) error { _, err := r.guard.Exec(ctx, sell, id); return err },
-			func(ctx context.Context, id string) error { _, err := r.pool.Exec(ctx, sell, id); return err })
+			variant{"unguarded", func(ctx context.Context, id string) error { _, err := r.pool.Exec(ctx, sell, id); return err }},
+			variant{"guarded", func(ctx context.Context, id string) error { _, err := r.guard.Exec(ctx, sell, id); return err }})
 	})
 }
 
@@ -126,6 +140,7 @@ func BenchmarkAllocations(b *testing.B) {
 	update := func(tx pgx.Tx) error { _, err := tx.Exec(ctx, sell, id); return err }
 	for name, do := range map[string]func() error{
 		"InTx":      func() error { return r.guard.InTx(ctx, update) },
+		"deferred":  func() error { return r.deferred.InTx(ctx, update) },
 		"BeginFunc": func() error { return pgx.BeginFunc(ctx, r.pool, update) },
 		"Exec":      func() error { _, err := r.guard.Exec(ctx, sell, id); return err },
 		"pool.Exec": func() error { _, err := r.pool.Exec(ctx, sell, id); return err },

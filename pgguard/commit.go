@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/go-fencing/fencing/guard"
 )
@@ -18,11 +19,12 @@ import (
 // connection whose end the server has not noticed, is known to be rolled back.
 const settleBound = 7 * time.Second
 
-// A receipt identifies a transaction afterwards.
+// A receipt identifies a transaction afterwards. The times are of pgx's own type,
+// which costs the least to scan and is good enough to be sent back.
 type receipt struct {
-	xid     uint64    // pg_current_xact_id
-	started time.Time // transaction_timestamp
-	boot    time.Time // pg_postmaster_start_time
+	xid     uint64             // pg_current_xact_id
+	started pgtype.Timestamptz // transaction_timestamp
+	boot    pgtype.Timestamptz // pg_postmaster_start_time
 }
 
 func (r *receipt) scan(row pgx.Row) error { return row.Scan(nil, &r.xid, &r.started, &r.boot) }

@@ -18,80 +18,80 @@ import (
 )
 
 // behindProxy returns a guard whose connections go through the proxy.
-func behindProxy(t *testing.T, p *proxy, adjust ...func(*pgxpool.Config)) *pgguard.Guard {
+func (db *database) behindProxy(t *testing.T, p *proxy, adjust ...func(*pgxpool.Config)) *pgguard.Guard {
 	t.Helper()
-	return newGuard(t, newPool(t, p.url, adjust...))
+	return db.newGuard(newPool(t, p.url, adjust...))
 }
 
 func TestS23_LostReplyOfACommit(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	db.must("grant insert, select on item to public")
-	role := unique("ordinary")
-	db.must(`create role "` + role + `" login`)
-	t.Cleanup(func() {
-		_, err := db.pool.Exec(context.Background(), `drop owned by "`+role+`"; drop role "`+role+`"`)
-		require.NoError(t, err)
-	})
-	ordinary, err := url.Parse(db.url)
-	require.NoError(t, err)
-	ordinary.User = url.User(role)
-	ctx, _ := db.raised("r", 1, "A")
-
-	for name, c := range map[string]struct {
-		fault   fault
-		role    string
-		adjust  func(*pgxpool.Config)
-		bound   time.Duration
-		written bool
-	}{
-		"the reply is lost":                        {fault: loseReply, written: true},
-		"the reply is lost, only one connection":   {fault: loseReply, written: true, adjust: func(c *pgxpool.Config) { c.MaxConns = 1 }},
-		"the reply is lost, without privileges":    {fault: loseReply, written: true, role: ordinary.String()},
-		"the reply does not come in time":          {fault: hang, written: true, bound: 300 * time.Millisecond},
-		"the request is lost":                      {fault: loseRequest},
-		"the request is lost, simple protocol":     {fault: loseRequest, adjust: func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }},
-		"the request is lost, nobody sees the end": {fault: partition, bound: 300 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := db.url
-			if c.role != "" {
-				url = c.role
-			}
-			p := newProxy(t, url)
-			if c.adjust == nil {
-				c.adjust = func(*pgxpool.Config) {}
-			}
-			g := behindProxy(t, p, c.adjust)
-			if c.role != "" {
-				// Another connection of the role, older than the transaction, such as
-				// any pool has.
-				old, err := pgx.Connect(t.Context(), url)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = old.Close(context.Background()) })
-			}
-			ctx, cancel := ctx, func() {}
-			if c.bound != 0 {
-				ctx, cancel = context.WithCancel(ctx)
-			}
-			err := g.InTx(ctx, func(tx pgx.Tx) error {
-				p.failOn(commitMessage, c.fault, func() { time.AfterFunc(c.bound, cancel) })
-				return inserts(ctx, name)(tx)
-			})
-			p.cut()
-			require.Equal(t, 1, p.faults())
-			written := one[int](db, "select count(*) from item where id = $1", name) == 1
-			require.Equal(t, c.written, written)
-			if c.written {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, "the transaction was rolled back, nothing was written")
-			require.NotErrorIs(t, err, guard.ErrCommitUnknown)
-			require.False(t, pgguard.Retryable(err))
+	eachBegin(t, func(t *testing.T, db *database) {
+		db.must("grant insert, select on item to public")
+		role := unique("ordinary")
+		db.must(`create role "` + role + `" login`)
+		t.Cleanup(func() {
+			_, err := db.pool.Exec(context.Background(), `drop owned by "`+role+`"; drop role "`+role+`"`)
+			require.NoError(t, err)
 		})
-	}
+		ordinary, err := url.Parse(db.url)
+		require.NoError(t, err)
+		ordinary.User = url.User(role)
+		ctx, _ := db.raised("r", 1, "A")
+
+		for name, c := range map[string]struct {
+			fault   fault
+			role    string
+			adjust  func(*pgxpool.Config)
+			bound   time.Duration
+			written bool
+		}{
+			"the reply is lost":                        {fault: loseReply, written: true},
+			"the reply is lost, only one connection":   {fault: loseReply, written: true, adjust: func(c *pgxpool.Config) { c.MaxConns = 1 }},
+			"the reply is lost, without privileges":    {fault: loseReply, written: true, role: ordinary.String()},
+			"the reply does not come in time":          {fault: hang, written: true, bound: 300 * time.Millisecond},
+			"the request is lost":                      {fault: loseRequest},
+			"the request is lost, simple protocol":     {fault: loseRequest, adjust: func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }},
+			"the request is lost, nobody sees the end": {fault: partition, bound: 300 * time.Millisecond},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				url := db.url
+				if c.role != "" {
+					url = c.role
+				}
+				p := newProxy(t, url)
+				if c.adjust == nil {
+					c.adjust = func(*pgxpool.Config) {}
+				}
+				g := db.behindProxy(t, p, c.adjust)
+				if c.role != "" {
+					// Another connection of the role, older than the transaction, such as
+					// any pool has.
+					old, err := pgx.Connect(t.Context(), url)
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = old.Close(context.Background()) })
+				}
+				ctx, cancel := ctx, func() {}
+				if c.bound != 0 {
+					ctx, cancel = context.WithCancel(ctx)
+				}
+				err := g.InTx(ctx, func(tx pgx.Tx) error {
+					p.failOn(commitMessage, c.fault, func() { time.AfterFunc(c.bound, cancel) })
+					return inserts(ctx, name)(tx)
+				})
+				p.cut()
+				require.Equal(t, 1, p.faults())
+				written := one[int](db, "select count(*) from item where id = $1", name) == 1
+				require.Equal(t, c.written, written)
+				if c.written {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, "the transaction was rolled back, nothing was written")
+				require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+				require.False(t, pgguard.Retryable(err))
+			})
+		}
+	})
 }
 
 // crashable returns a database on a server of its own, whose recent transactions
@@ -123,7 +123,7 @@ func TestS23_CommitAcrossACrashOfTheServer(t *testing.T) {
 	db, server := crashable(t)
 	ctx, _ := db.raised("r", 1, "A")
 	p := newProxy(t, db.url)
-	g := behindProxy(t, p)
+	g := db.behindProxy(t, p)
 
 	// Committed, then the server crashes: nobody can vouch that the transaction of
 	// this id is ours.
@@ -182,7 +182,7 @@ func TestS23_ServerThatStaysDownLeavesTheCommitUnknown(t *testing.T) {
 	db, server := crashable(t)
 	ctx, _ := db.raised("r", 1, "A")
 	p := newProxy(t, db.url)
-	g := behindProxy(t, p)
+	g := db.behindProxy(t, p)
 	start := time.Now()
 	err := g.InTx(ctx, func(tx pgx.Tx) error {
 		p.failOn(commitMessage, loseReply, func() { _ = server.Kill() })
@@ -193,7 +193,7 @@ func TestS23_ServerThatStaysDownLeavesTheCommitUnknown(t *testing.T) {
 }
 
 func TestCommitThatTheServerRefuses(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 1, "A")
 		err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "insert into kid values ('k', 'no such item')")
@@ -209,7 +209,7 @@ func TestS23_LostReplyOfASingleStatement(t *testing.T) {
 	db := newDatabase(t)
 	ctx, _ := db.raised("r", 1, "A")
 	p := newProxy(t, db.url)
-	g := behindProxy(t, p, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
+	g := db.behindProxy(t, p, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
 	const insert = "insert into item values ($1, 1) returning id"
 	calls := map[string]func(id string) error{
 		"Exec": func(id string) error { _, err := g.Exec(ctx, insert, id); return err },
@@ -247,26 +247,26 @@ func TestS23_LostReplyOfASingleStatement(t *testing.T) {
 
 // PgBouncer answers in the name of a server that it has lost.
 func TestS23_LostReplyBehindPgBouncer(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	p := newProxy(t, db.url)
-	pool := newPool(t, servertest.PgBouncer(t, p.url), func(c *pgxpool.Config) {
-		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	})
-	g := newGuard(t, pool)
-	for id, f := range map[string]fault{"committed": loseReply, "lost": loseRequest} {
-		err := g.InTx(ctx, func(tx pgx.Tx) error {
-			p.failOn(commitMessage, f, nil)
-			return inserts(ctx, id)(tx)
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		p := newProxy(t, db.url)
+		pool := newPool(t, servertest.PgBouncer(t, p.url), func(c *pgxpool.Config) {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		})
-		if f == loseReply {
-			require.NoError(t, err)
-			require.Equal(t, 100, db.stock(id))
-		} else {
-			require.ErrorContains(t, err, "the transaction was rolled back, nothing was written")
-			require.Zero(t, one[int](db, "select count(*) from item where id = $1", id))
+		g := db.newGuard(pool)
+		for id, f := range map[string]fault{"committed": loseReply, "lost": loseRequest} {
+			err := g.InTx(ctx, func(tx pgx.Tx) error {
+				p.failOn(commitMessage, f, nil)
+				return inserts(ctx, id)(tx)
+			})
+			if f == loseReply {
+				require.NoError(t, err)
+				require.Equal(t, 100, db.stock(id))
+			} else {
+				require.ErrorContains(t, err, "the transaction was rolled back, nothing was written")
+				require.Zero(t, one[int](db, "select count(*) from item where id = $1", id))
+			}
 		}
-	}
-	require.Equal(t, 2, p.faults())
+		require.Equal(t, 2, p.faults())
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard/guardtest"
 	"github.com/go-fencing/fencing/pgguard"
@@ -51,11 +50,11 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
-			db := newDatabase(t)
-			_, err := db.pool.Exec(t.Context(), "create table data (key text primary key, value text not null)")
-			require.NoError(t, err)
-			guardtest.Run(t, func(*testing.T) guardtest.Store {
-				return store{db.guard, pgx.TxOptions{IsoLevel: level}}
+			eachBegin(t, func(t *testing.T, db *database) {
+				db.must("create table data (key text primary key, value text not null)")
+				guardtest.Run(t, func(*testing.T) guardtest.Store {
+					return store{db.guard, pgx.TxOptions{IsoLevel: level}}
+				})
 			})
 		})
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/guard"
@@ -58,12 +57,7 @@ func (g *Guard) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	if err != nil {
 		return noRows{err}, err
 	}
-	rows, err := c.results.Query()
-	if err != nil {
-		err = c.close(err)
-		return noRows{err}, err
-	}
-	return &callRows{Rows: rows, call: c}, nil
+	return lastRows(c.results, c.close)
 }
 
 // QueryRow runs one statement of which the first row counts; see [Guard.Exec].
@@ -71,11 +65,7 @@ func (g *Guard) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 // must be called: it gives the connection back. Scan returns [pgx.ErrNoRows] if
 // there is no row.
 func (g *Guard) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := g.Query(ctx, sql, args...)
-	if err != nil {
-		return noRow{err}
-	}
-	return callRow{rows}
+	return firstRow(g.Query(ctx, sql, args...))
 }
 
 // CopyFrom copies rows into a table, as [pgxpool.Pool.CopyFrom] does, in a
@@ -191,71 +181,4 @@ func (c *call) explain(err error) error {
 		c.guard.observer.Refused(c.ctx, err)
 	}
 	return err
-}
-
-// callRows are the rows of a call. Closing them ends it.
-type callRows struct {
-	pgx.Rows
-	call *call
-}
-
-func (r *callRows) Close() {
-	r.Rows.Close()
-	_ = r.call.close(r.Rows.Err())
-}
-
-// Err returns the error of the rows so far and, once they are closed, that of the
-// commit.
-func (r *callRows) Err() error {
-	if r.call.closed {
-		return r.call.err
-	}
-	return r.Rows.Err()
-}
-
-func (r *callRows) Next() bool {
-	if r.Rows.Next() {
-		return true
-	}
-	r.Close()
-	return false
-}
-
-func (r *callRows) Scan(dest ...any) error {
-	err := r.Rows.Scan(dest...)
-	if err != nil {
-		r.Close()
-	}
-	return err
-}
-
-func (r *callRows) Values() ([]any, error) {
-	values, err := r.Rows.Values()
-	if err != nil {
-		r.Close()
-	}
-	return values, err
-}
-
-// callRow is the first of the rows of a call.
-type callRow struct{ rows pgx.Rows }
-
-func (r callRow) Scan(dest ...any) error {
-	defer r.rows.Close() // whatever a Scanner of the caller does
-	for _, d := range dest {
-		if _, ok := d.(*pgtype.DriverBytes); ok { // as in pgx: the bytes are gone by the time Scan returns
-			return errors.New("pgguard: cannot scan into *pgtype.DriverBytes from QueryRow")
-		}
-	}
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(dest...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
 }

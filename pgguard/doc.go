@@ -8,7 +8,8 @@
 // round trip that it makes anyway:
 //
 //   - [Guard.InTx], [Guard.Begin] and [Guard.BeginTx] begin a fenced transaction
-//     and enter its fences in the same round trip.
+//     and enter its fences in the same round trip: one of its own, or with
+//     [WithDeferredBegin] that of the first statement.
 //   - [Guard.Exec], [Guard.Query], [Guard.QueryRow], [Guard.SendBatch] and
 //     [Guard.CopyFrom] fence each call by itself: the DBTX of code that sqlc
 //     generates.

@@ -61,8 +61,8 @@ type detail struct {
 // that it means, and returns every other error as it is. held are the fences of
 // the transaction.
 func translate(err error, held []guard.Fence) error {
-	if err == nil {
-		return nil
+	if err == nil || isRefusal(err) {
+		return err
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || !strings.HasPrefix(pgErr.Code, "UF") {
@@ -125,7 +125,7 @@ func names(held []guard.Fence) string {
 
 // refused translates err and tells the observer, once, where a fence was refused.
 func (g *Guard) refused(ctx context.Context, err error, held []guard.Fence) error {
-	if err == nil || isRefusal(err) {
+	if isRefusal(err) {
 		return err
 	}
 	translated := translate(err, held)

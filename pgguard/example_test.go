@@ -65,6 +65,7 @@ func ExampleNew() {
 	g, err := pgguard.New(pool,
 		pgguard.WithLockTimeout(4*time.Second), // how long a new holder waits for transactions of the old one
 		pgguard.WithIdleTimeout(2*time.Second), // how long such a transaction may sit idle
+		pgguard.WithDeferredBegin(),            // a round trip fewer, where InTx's functions do nothing outside of the database first
 		pgguard.WithObserver(func(e guard.Event) { log.Println(e.Kind, e.Fence, e.Took, e.Err) }),
 	)
 	if err != nil {

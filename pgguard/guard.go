@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/guard"
@@ -30,6 +31,8 @@ type Guard struct {
 	lockTimeout int32 // milliseconds
 	idleTimeout int32 // milliseconds
 	observer    guard.Observer
+	deferred    bool        // see WithDeferredBegin
+	simple      bool        // the pool uses the simple protocol
 	checked     atomic.Bool // the schema was found fit
 }
 
@@ -40,6 +43,7 @@ type options struct {
 	lockTimeout time.Duration
 	idleTimeout *time.Duration // nil: half the lock timeout
 	observer    guard.Observer
+	deferred    bool
 }
 
 // An Option configures a [Guard].
@@ -99,7 +103,10 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Guard, error) {
 		return nil, fmt.Errorf("pgguard: the idle timeout %v is not shorter than the lock timeout %v: a raise would give up before an idle transaction is ended",
 			time.Duration(idle)*time.Millisecond, o.lockTimeout)
 	}
-	return &Guard{pool: pool, sql: textsFor(o.schema), lockTimeout: lock, idleTimeout: idle, observer: o.observer}, nil
+	return &Guard{
+		pool: pool, sql: textsFor(o.schema), lockTimeout: lock, idleTimeout: idle, observer: o.observer, deferred: o.deferred,
+		simple: pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol,
+	}, nil
 }
 
 func milliseconds(what string, d time.Duration) (int32, error) {

@@ -207,65 +207,65 @@ func everyCall(ctx context.Context, g *pgguard.Guard) map[string]func() error {
 }
 
 func TestPoolThatCannotServe(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, f := db.raised("r", 1, "A")
-	boom := errors.New("the lease was lost")
-	dead, cancel := context.WithCancelCause(ctx)
-	cancel(boom)
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, f := db.raised("r", 1, "A")
+		boom := errors.New("the lease was lost")
+		dead, cancel := context.WithCancelCause(ctx)
+		cancel(boom)
 
-	closed := newPool(t, db.url)
-	closedGuard := newGuard(t, closed)
-	require.NoError(t, closedGuard.InTx(ctx, nothing))
-	closed.Close()
+		closed := newPool(t, db.url)
+		closedGuard := db.newGuard(closed)
+		require.NoError(t, closedGuard.InTx(ctx, nothing))
+		closed.Close()
 
-	const secret = "hunter2-secret"
-	role := unique("role")
-	db.must(`create role "` + role + `" nologin`)
-	t.Cleanup(func() { db.pool.Exec(context.Background(), `drop role "`+role+`"`) })
-	refused, err := url.Parse(db.url)
-	require.NoError(t, err)
-	refused.User = url.UserPassword(role, secret)
-	nobody := *refused
-	nobody.Host = "127.0.0.1:1"
+		const secret = "hunter2-secret"
+		role := unique("role")
+		db.must(`create role "` + role + `" nologin`)
+		t.Cleanup(func() { db.pool.Exec(context.Background(), `drop role "`+role+`"`) })
+		refused, err := url.Parse(db.url)
+		require.NoError(t, err)
+		refused.User = url.UserPassword(role, secret)
+		nobody := *refused
+		nobody.Host = "127.0.0.1:1"
 
-	busy := newPool(t, db.url, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	busyGuard := newGuard(t, busy)
-	require.NoError(t, busyGuard.InTx(ctx, nothing))
-	conn, err := busy.Acquire(ctx)
-	require.NoError(t, err)
-	defer conn.Release()
-	short, cancelShort := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancelShort()
+		busy := newPool(t, db.url, func(c *pgxpool.Config) { c.MaxConns = 1 })
+		busyGuard := db.newGuard(busy)
+		require.NoError(t, busyGuard.InTx(ctx, nothing))
+		conn, err := busy.Acquire(ctx)
+		require.NoError(t, err)
+		defer conn.Release()
+		short, cancelShort := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancelShort()
 
-	for name, c := range map[string]struct {
-		ctx   context.Context
-		guard *pgguard.Guard
-		is    error
-		want  string
-	}{
-		"a closed pool":     {ctx, closedGuard, nil, "closed pool"},
-		"a dead context":    {dead, db.guard, context.Canceled, "the lease was lost"},
-		"wrong credentials": {ctx, newGuard(t, newPool(t, refused.String())), nil, "not permitted to log in"},
-		"no server":         {ctx, newGuard(t, newPool(t, nobody.String())), nil, "connect"},
-		"an exhausted pool": {short, busyGuard, context.DeadlineExceeded, "deadline"},
-	} {
-		for call, do := range everyCall(c.ctx, c.guard) {
-			start := time.Now()
-			err := do()
-			require.ErrorContains(t, err, c.want, "%s: %s", name, call)
-			require.Regexp(t, "^pgguard: ", err.Error())
-			if c.is != nil {
-				require.ErrorIs(t, err, c.is, "%s: %s", name, call)
+		for name, c := range map[string]struct {
+			ctx   context.Context
+			guard *pgguard.Guard
+			is    error
+			want  string
+		}{
+			"a closed pool":     {ctx, closedGuard, nil, "closed pool"},
+			"a dead context":    {dead, db.guard, context.Canceled, "the lease was lost"},
+			"wrong credentials": {ctx, db.newGuard(newPool(t, refused.String())), nil, "not permitted to log in"},
+			"no server":         {ctx, db.newGuard(newPool(t, nobody.String())), nil, "connect"},
+			"an exhausted pool": {short, busyGuard, context.DeadlineExceeded, "deadline"},
+		} {
+			for call, do := range everyCall(c.ctx, c.guard) {
+				start := time.Now()
+				err := do()
+				require.ErrorContains(t, err, c.want, "%s: %s", name, call)
+				require.Regexp(t, "^pgguard: ", err.Error())
+				if c.is != nil {
+					require.ErrorIs(t, err, c.is, "%s: %s", name, call)
+				}
+				require.NotErrorIs(t, err, guard.ErrBlocked)
+				require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+				require.NotContains(t, fmt.Sprintf("%v %+v", err, err), secret)
+				require.Less(t, time.Since(start), 5*time.Second, "%s: %s", name, call)
 			}
-			require.NotErrorIs(t, err, guard.ErrBlocked)
-			require.NotErrorIs(t, err, guard.ErrCommitUnknown)
-			require.NotContains(t, fmt.Sprintf("%v %+v", err, err), secret)
-			require.Less(t, time.Since(start), 5*time.Second, "%s: %s", name, call)
 		}
-	}
-	require.ErrorIs(t, db.guard.Raise(dead, f), boom, "the cause of the context is there too")
-	require.Zero(t, db.pool.Stat().AcquiredConns())
+		require.ErrorIs(t, db.guard.Raise(dead, f), boom, "the cause of the context is there too")
+		require.Zero(t, db.pool.Stat().AcquiredConns())
+	})
 }
 
 func TestRetryable(t *testing.T) {
@@ -292,20 +292,23 @@ func TestRetryable(t *testing.T) {
 func TestNoGoroutineIsLeft(t *testing.T) {
 	db := newDatabase(t)
 	before := goleak.IgnoreCurrent()
-	pool := newPool(t, db.url)
-	g := newGuard(t, pool)
-	f, err := g.Issue(t.Context(), "r", "n", "A")
-	require.NoError(t, err)
-	ctx := guard.NewContext(t.Context(), f)
-	for name, call := range everyCall(ctx, g) {
-		require.NoError(t, call(), name)
-	}
-	stale := guard.NewContext(t.Context(), fence("r", 1, "B"))
-	for name, call := range everyCall(stale, g) {
-		if name != "Issue" {
-			require.ErrorIs(t, call(), guard.ErrStale, name)
+	for _, deferred := range []bool{false, true} {
+		pool := newPool(t, db.url)
+		db.deferred = deferred
+		g := db.newGuard(pool)
+		f, err := g.Issue(t.Context(), "r", fmt.Sprintf("deferred %t", deferred), "A")
+		require.NoError(t, err)
+		ctx := guard.NewContext(t.Context(), f)
+		for name, call := range everyCall(ctx, g) {
+			require.NoError(t, call(), name)
 		}
+		stale := guard.NewContext(t.Context(), fence("r", f.Token, "B"))
+		for name, call := range everyCall(stale, g) {
+			if name != "Issue" {
+				require.ErrorIs(t, call(), guard.ErrStale, name)
+			}
+		}
+		pool.Close()
 	}
-	pool.Close()
 	goleak.VerifyNone(t, before)
 }

@@ -76,23 +76,23 @@ func TestS3_S4_RaiseWaitsForAPausedTransaction(t *testing.T) {
 }
 
 func TestS5_IdleStaleTransactionIsEnded(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	g := newGuard(t, db.pool, pgguard.WithIdleTimeout(300*time.Millisecond))
-	aCtx, _ := db.raised("r", 33, "A")
-	tx, err := g.Begin(aCtx)
-	require.NoError(t, err)
-	_, err = tx.Exec(aCtx, "insert into item values ('x', 1)")
-	require.NoError(t, err)
-	start := time.Now()
-	require.NoError(t, g.Raise(t.Context(), fence("r", 34, "B")), "the raise outlives the idle transaction")
-	require.Less(t, time.Since(start), 5*time.Second)
-	err = tx.Commit(aCtx)
-	require.ErrorContains(t, err, "rolled back, nothing was written")
-	require.ErrorContains(t, err, "idle-in-transaction timeout")
-	require.NotErrorIs(t, err, guard.ErrCommitUnknown)
-	require.Zero(t, one[int](db, "select count(*) from item"))
-	require.Equal(t, "0", one[string](db, "show idle_in_transaction_session_timeout"), "the setting is the transaction's own")
+	eachBegin(t, func(t *testing.T, db *database) {
+		g := db.newGuard(db.pool, pgguard.WithIdleTimeout(300*time.Millisecond))
+		aCtx, _ := db.raised("r", 33, "A")
+		tx, err := g.Begin(aCtx)
+		require.NoError(t, err)
+		_, err = tx.Exec(aCtx, "insert into item values ('x', 1)")
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, g.Raise(t.Context(), fence("r", 34, "B")), "the raise outlives the idle transaction")
+		require.Less(t, time.Since(start), 5*time.Second)
+		err = tx.Commit(aCtx)
+		require.ErrorContains(t, err, "rolled back, nothing was written")
+		require.ErrorContains(t, err, "idle-in-transaction timeout")
+		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+		require.Zero(t, one[int](db, "select count(*) from item"))
+		require.Equal(t, "0", one[string](db, "show idle_in_transaction_session_timeout"), "the setting is the transaction's own")
+	})
 }
 
 // A's process is gone, but its backend still waits for a row lock and will apply
@@ -122,13 +122,13 @@ func TestS6_RaiseWaitsForTheBackendOfADeadClient(t *testing.T) {
 }
 
 func TestS8_ReadOfALostHolderIsRefused(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		resource := unique("r")
 		aCtx, a := db.raised(resource, 33, "A")
 		_, b := db.raised(resource, 34, "B")
 		var n int
 		requireStale(t, db.guard.QueryRow(aCtx, "select 1").Scan(&n), a, b)
-		requireStale(t, db.guard.InTxOptions(aCtx, pgx.TxOptions{AccessMode: pgx.ReadOnly}, nil), a, b)
+		requireStale(t, db.guard.InTxOptions(aCtx, pgx.TxOptions{AccessMode: pgx.ReadOnly}, db.unreached()), a, b)
 	})
 }
 
@@ -148,30 +148,30 @@ func TestS36_ReinsertAfterDeleteIsRefused(t *testing.T) {
 }
 
 func TestStreamOfStaleTransactionsDoesNotStarveTheRaise(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 33, "A")
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 6 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 33, "A")
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					err := db.guard.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(0.012)"); return err })
+					if err != nil {
+						return
+					}
 				}
-				err := db.guard.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(0.012)"); return err })
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	db.await("select count(*) >= 4"+gateLocks+" and l.granted", "r")
-	raiseCtx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	require.NoError(t, db.guard.Raise(raiseCtx, fence("r", 34, "B")))
-	close(stop)
-	wg.Wait()
+			})
+		}
+		db.await("select count(*) >= 4"+gateLocks+" and l.granted", "r")
+		raiseCtx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.NoError(t, db.guard.Raise(raiseCtx, fence("r", 34, "B")))
+		close(stop)
+		wg.Wait()
+	})
 }

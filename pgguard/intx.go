@@ -1,7 +1,10 @@
 package pgguard
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -11,11 +14,12 @@ import (
 //
 //   - [guard.ErrNoFence] if ctx carries no fence: nothing is sent;
 //   - [guard.ErrStale] or [guard.ErrNotRaised] if the server refuses a fence: fn
-//     is not run;
+//     is not run (but see [WithDeferredBegin]);
 //   - fn's error as it is, after a rollback that does not depend on ctx;
 //   - what Commit returns, see [Guard.BeginTx].
 //
-// BEGIN and entering take one round trip. If fn panics the transaction is rolled
+// BEGIN and entering take one round trip, or none of their own with
+// [WithDeferredBegin]. If fn panics the transaction is rolled
 // back and the panic goes on. fn must not end the transaction itself, which the
 // error says where it did and returned nil, and must not keep it.
 //
@@ -45,7 +49,15 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 			t.abandon(ctx)
 		}
 	}()
-	if err := fn(t); err != nil {
+	err := fn(t)
+	switch {
+	case t.failed == nil:
+	case err == nil || errors.Is(err, t.failed):
+		return cmp.Or(err, t.failed)
+	default: // the function has kept to itself that nothing was run under the fence
+		return fmt.Errorf("%w: %w", t.failed, err)
+	}
+	if err != nil {
 		return t.guard.refused(t.ctx, err, t.held) // not every error of fn is of this transaction
 	}
 	done = true

@@ -12,55 +12,55 @@ import (
 )
 
 func TestFunctionThatEndsItsTransactionIsToldWhatBecameOfIt(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	for name, c := range map[string]struct {
-		end     func(tx pgx.Tx) error
-		want    string
-		written int
-	}{
-		"commit": {
-			func(tx pgx.Tx) error { return tx.Commit(ctx) },
-			"pgguard: the function ended the transaction itself (Commit succeeded: it is written); return nil instead of calling Commit: tx is closed", 1,
-		},
-		"commit and the usual deferred rollback": {
-			func(tx pgx.Tx) error { defer func() { _ = tx.Rollback(ctx) }(); return tx.Commit(ctx) },
-			"(Commit succeeded: it is written)", 1,
-		},
-		"rollback": {
-			func(tx pgx.Tx) error { return tx.Rollback(ctx) },
-			"pgguard: the function ended the transaction itself (Rollback: nothing was written); return an error instead of calling Rollback: tx is closed", 0,
-		},
-		"a commit that fails, unnoticed": {
-			func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "insert into kid values ('k', 'no such item')")
-				require.NoError(t, err)
-				require.Error(t, tx.Commit(ctx))
-				return nil
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		for name, c := range map[string]struct {
+			end     func(tx pgx.Tx) error
+			want    string
+			written int
+		}{
+			"commit": {
+				func(tx pgx.Tx) error { return tx.Commit(ctx) },
+				"pgguard: the function ended the transaction itself (Commit succeeded: it is written); return nil instead of calling Commit: tx is closed", 1,
 			},
-			"pgguard: the function ended the transaction itself (Commit failed); return its error: ERROR: insert or update on table \"kid\" violates", 0,
-		},
-	} {
-		err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
-			require.NoError(t, inserts(ctx, name)(tx))
-			return c.end(tx)
-		})
-		require.ErrorContains(t, err, c.want, name)
-		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
-		require.Equal(t, c.written, one[int](db, "select count(*) from item where id = $1", name), name)
-	}
-	// A savepoint may be ended as it likes.
-	require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
-		nested, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		return nested.Commit(ctx)
-	}))
-	require.Zero(t, db.pool.Stat().AcquiredConns())
+			"commit and the usual deferred rollback": {
+				func(tx pgx.Tx) error { defer func() { _ = tx.Rollback(ctx) }(); return tx.Commit(ctx) },
+				"(Commit succeeded: it is written)", 1,
+			},
+			"rollback": {
+				func(tx pgx.Tx) error { return tx.Rollback(ctx) },
+				"pgguard: the function ended the transaction itself (Rollback: nothing was written); return an error instead of calling Rollback: tx is closed", 0,
+			},
+			"a commit that fails, unnoticed": {
+				func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "insert into kid values ('k', 'no such item')")
+					require.NoError(t, err)
+					require.Error(t, tx.Commit(ctx))
+					return nil
+				},
+				"pgguard: the function ended the transaction itself (Commit failed); return its error: ERROR: insert or update on table \"kid\" violates", 0,
+			},
+		} {
+			err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
+				require.NoError(t, inserts(ctx, name)(tx))
+				return c.end(tx)
+			})
+			require.ErrorContains(t, err, c.want, name)
+			require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+			require.Equal(t, c.written, one[int](db, "select count(*) from item where id = $1", name), name)
+		}
+		// A savepoint may be ended as it likes.
+		require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
+			nested, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			return nested.Commit(ctx)
+		}))
+		require.Zero(t, db.pool.Stat().AcquiredConns())
+	})
 }
 
 func TestTransactionThatSatIdleIsToldSo(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 1, "A")
 		const want = "nothing was written: it sat idle for longer than it may (5s, or less if the session says so) and was ended by the server; " +
 			"keep slow work out of it, or see WithIdleTimeout: "
@@ -99,15 +99,15 @@ func TestTransactionThatSatIdleIsToldSo(t *testing.T) {
 
 // The error of a function may be that of another transaction, elsewhere.
 func TestErrorOfTheFunctionIsItsOwn(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	elsewhere := &pgconn.PgError{Code: "25P03"}
-	require.Equal(t, elsewhere, db.guard.InTx(ctx, func(pgx.Tx) error { return elsewhere }))
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		elsewhere := &pgconn.PgError{Code: "25P03"}
+		require.Equal(t, elsewhere, db.guard.InTx(ctx, func(pgx.Tx) error { return elsewhere }))
+	})
 }
 
 func TestS38_RefusedWriteNamesTheFenceThatWasNeeded(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		up, down, err := migrations.Protect("stock", migrations.ProtectOptions{Trigger: true, NoColumn: true, Resource: "'stock:' || sku"})
 		require.NoError(t, err)
 		db.must("create table stock (sku text)")

@@ -34,22 +34,70 @@ func eachMode(t *testing.T, test func(t *testing.T, db *database)) {
 	t.Parallel()
 	shared := newDatabase(t)
 	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			db := *shared
-			db.T = t
-			db.pool = newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			db.guard = newGuard(t, db.pool)
-			test(t, &db)
-		})
+		t.Run(mode.String(), func(t *testing.T) { test(t, shared.in(t, mode, false)) })
 	}
+}
+
+// eachModeAndBegin is eachMode, with transactions that begin at once and with such
+// that do not; see pgguard.WithDeferredBegin.
+func eachModeAndBegin(t *testing.T, test func(t *testing.T, db *database)) {
+	t.Parallel()
+	shared := newDatabase(t)
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) { test(t, shared.in(t, mode, false)) })
+		t.Run(mode.String()+", deferred", func(t *testing.T) { test(t, shared.in(t, mode, true)) })
+	}
+}
+
+// eachBegin runs a test with transactions that begin at once and with such that do
+// not, each on a database of its own.
+func eachBegin(t *testing.T, test func(t *testing.T, db *database)) {
+	t.Parallel()
+	t.Run("at once", func(t *testing.T) {
+		t.Parallel()
+		test(t, newDatabase(t))
+	})
+	t.Run("deferred", func(t *testing.T) {
+		t.Parallel()
+		db := newDatabase(t, pgguard.WithDeferredBegin())
+		db.deferred = true
+		test(t, db)
+	})
 }
 
 // A database has the fence schema, a protected table, and a guard.
 type database struct {
 	*testing.T
-	url   string
-	pool  *pgxpool.Pool
-	guard *pgguard.Guard
+	url      string
+	pool     *pgxpool.Pool
+	guard    *pgguard.Guard
+	deferred bool // how the guard begins
+}
+
+// in returns a view of the database, with a pool of its own.
+func (db *database) in(t *testing.T, mode pgx.QueryExecMode, deferred bool) *database {
+	view := &database{T: t, url: db.url, deferred: deferred}
+	view.pool = newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+	view.guard = view.newGuard(view.pool)
+	return view
+}
+
+// newGuard returns a guard that begins as that of the database does.
+func (db *database) newGuard(pool *pgxpool.Pool, opts ...pgguard.Option) *pgguard.Guard {
+	db.Helper()
+	if db.deferred {
+		opts = append(opts, pgguard.WithDeferredBegin())
+	}
+	return newGuard(db, pool, opts...)
+}
+
+// unreached is a function for InTx under a fence that is refused. It must not be
+// run, except where the fence is not checked before its first statement.
+func (db *database) unreached() func(pgx.Tx) error {
+	if db.deferred {
+		return nothing
+	}
+	return nil
 }
 
 const tables = `

@@ -42,59 +42,59 @@ type until time.Time
 func (u until) Deadline() time.Time { return time.Time(u) }
 
 func TestObserverIsToldWhatIsLeftOfTheLeaseAtCommit(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	var r recorder
-	g := newGuard(t, db.pool, pgguard.WithObserver(r.observe))
-	plain, f := db.raised("r", 1, "A")
-	lease := guard.WithDeadline(plain, until(time.Now().Add(-time.Hour)))
-	commits := map[string]func(ctx context.Context) error{
-		"InTx": func(ctx context.Context) error { return g.InTx(ctx, inserts(ctx, "InTx")) },
-		"Once": func(ctx context.Context) error { return g.Once(ctx, "op", inserts(ctx, "Once")) },
-		"BeginTx": func(ctx context.Context) error {
-			tx, err := g.BeginTx(ctx, pgx.TxOptions{})
-			return errors.Join(err, tx.Commit(t.Context()), tx.Rollback(t.Context()))
-		},
-		"Exec": func(ctx context.Context) error { _, err := g.Exec(ctx, "select 1"); return err },
-		"Query": func(ctx context.Context) error {
-			rows, err := g.Query(ctx, "select 1")
-			rows.Close()
-			rows.Close()
-			return errors.Join(err, rows.Err())
-		},
-		"SendBatch": func(ctx context.Context) error {
-			b := &pgx.Batch{}
-			b.Queue("select 1")
-			return g.SendBatch(ctx, b).Close()
-		},
-		"SendBatch that begins": func(ctx context.Context) error {
-			b := &pgx.Batch{}
-			b.BeginTx(pgx.TxOptions{})
-			results := g.SendBatch(ctx, b)
-			return errors.Join(results.Close(), results.Tx().Commit(t.Context()))
-		},
-	}
-	for name, commit := range commits {
-		err := commit(lease)
-		if name == "BeginTx" {
-			require.ErrorIs(t, err, pgx.ErrTxClosed, "of the Rollback")
-		} else {
-			require.NoError(t, err, name)
+	eachBegin(t, func(t *testing.T, db *database) {
+		var r recorder
+		g := db.newGuard(db.pool, pgguard.WithObserver(r.observe))
+		plain, f := db.raised("r", 1, "A")
+		lease := guard.WithDeadline(plain, until(time.Now().Add(-time.Hour)))
+		commits := map[string]func(ctx context.Context) error{
+			"InTx": func(ctx context.Context) error { return g.InTx(ctx, inserts(ctx, "InTx")) },
+			"Once": func(ctx context.Context) error { return g.Once(ctx, "op", inserts(ctx, "Once")) },
+			"BeginTx": func(ctx context.Context) error {
+				tx, err := g.BeginTx(ctx, pgx.TxOptions{})
+				return errors.Join(err, tx.Commit(t.Context()), tx.Rollback(t.Context()))
+			},
+			"Exec": func(ctx context.Context) error { _, err := g.Exec(ctx, "select 1"); return err },
+			"Query": func(ctx context.Context) error {
+				rows, err := g.Query(ctx, "select 1")
+				rows.Close()
+				rows.Close()
+				return errors.Join(err, rows.Err())
+			},
+			"SendBatch": func(ctx context.Context) error {
+				b := &pgx.Batch{}
+				b.Queue("select 1")
+				return g.SendBatch(ctx, b).Close()
+			},
+			"SendBatch that begins": func(ctx context.Context) error {
+				b := &pgx.Batch{}
+				b.BeginTx(pgx.TxOptions{})
+				results := g.SendBatch(ctx, b)
+				return errors.Join(results.Close(), results.Tx().Commit(t.Context()))
+			},
 		}
-		events := r.take()
-		require.Len(t, events, 1, name)
-		require.Equal(t, guard.EventCommitted, events[0].Kind, name)
-		require.Equal(t, f, events[0].Fence, name)
-		require.LessOrEqual(t, events[0].Remaining, -time.Hour, name)
-		require.Equal(t, lease, events[0].Context, name)
-	}
+		for name, commit := range commits {
+			err := commit(lease)
+			if name == "BeginTx" {
+				require.ErrorIs(t, err, pgx.ErrTxClosed, "of the Rollback")
+			} else {
+				require.NoError(t, err, name)
+			}
+			events := r.take()
+			require.Len(t, events, 1, name)
+			require.Equal(t, guard.EventCommitted, events[0].Kind, name)
+			require.Equal(t, f, events[0].Fence, name)
+			require.LessOrEqual(t, events[0].Remaining, -time.Hour, name)
+			require.Equal(t, lease, events[0].Context, name)
+		}
 
-	undone := errors.New("undone")
-	require.ErrorIs(t, g.InTx(lease, func(pgx.Tx) error { return undone }), undone)
-	_, err := g.Exec(lease, "select 1/0")
-	require.Error(t, err)
-	require.NoError(t, g.InTx(plain, func(pgx.Tx) error { return nil }))
-	require.Empty(t, r.take(), "rolled back, or under no lease")
+		undone := errors.New("undone")
+		require.ErrorIs(t, g.InTx(lease, func(pgx.Tx) error { return undone }), undone)
+		_, err := g.Exec(lease, "select 1/0")
+		require.Error(t, err)
+		require.NoError(t, g.InTx(plain, func(pgx.Tx) error { return nil }))
+		require.Empty(t, r.take(), "rolled back, or under no lease")
+	})
 }
 
 func TestObserverIsToldOfMissingFencesAndBlockedRaises(t *testing.T) {

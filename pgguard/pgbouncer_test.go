@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -16,13 +15,17 @@ import (
 func TestS43_PgBouncerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	shared := newDatabase(t)
-	bouncer := servertest.PgBouncer(t, shared.url)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) {
-			db := *shared
-			db.T = t
-			db.pool = newPool(t, bouncer, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			db.guard = newGuard(t, db.pool)
+	shared.url = servertest.PgBouncer(t, shared.url)
+	for name, c := range map[string]struct {
+		mode     pgx.QueryExecMode
+		deferred bool
+	}{
+		"exec":            {pgx.QueryExecModeExec, false},
+		"exec, deferred":  {pgx.QueryExecModeExec, true},
+		"simple protocol": {pgx.QueryExecModeSimpleProtocol, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := shared.in(t, c.mode, c.deferred)
 			resource := unique("r")
 			ctx, a := db.raised(resource, 33, "A")
 			for name, write := range writes {
@@ -64,6 +67,7 @@ func TestS43_PgBouncerInTransactionMode(t *testing.T) {
 			var b guard.Fence
 			var raised func() error
 			require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
+				require.NoError(t, inserts(ctx, unique("i"))(tx))
 				b, raised = raise()
 				db.awaitBlocked(resource)
 				return inserts(ctx, unique("i"))(tx)

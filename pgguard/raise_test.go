@@ -272,78 +272,78 @@ func TestIssueGivesConcurrentCallersTheirOwnTokens(t *testing.T) {
 }
 
 func TestObserverIsToldOfRaisesAndRefusals(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	var mu sync.Mutex
-	var events []guard.Event
-	g := newGuard(t, db.pool, pgguard.WithObserver(func(e guard.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, e)
-	}))
-	take := func() (kinds []guard.EventKind, last guard.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, e := range events {
-			kinds, last = append(kinds, e.Kind), e
+	eachBegin(t, func(t *testing.T, db *database) {
+		var mu sync.Mutex
+		var events []guard.Event
+		g := db.newGuard(db.pool, pgguard.WithObserver(func(e guard.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}))
+		take := func() (kinds []guard.EventKind, last guard.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range events {
+				kinds, last = append(kinds, e.Kind), e
+			}
+			events = nil
+			return kinds, last
 		}
-		events = nil
-		return kinds, last
-	}
-	a, b := fence("r", 33, "A"), fence("r", 34, "B")
-	require.NoError(t, g.Raise(t.Context(), a))
-	kinds, last := take()
-	require.Equal(t, []guard.EventKind{guard.EventRaised}, kinds)
-	require.Equal(t, a, last.Fence)
-	require.Positive(t, last.Took)
-	require.NoError(t, g.Raise(t.Context(), b))
-	take()
-
-	stale := guard.NewContext(t.Context(), a)
-	for name, call := range map[string]func() error{
-		"Raise": func() error { return g.Raise(t.Context(), a) },
-		"InTx":  func() error { return g.InTx(stale, nil) },
-		"Exec":  func() error { _, err := g.Exec(stale, "select 1"); return err },
-		"Query": func() error {
-			rows, err := g.Query(stale, "select 1")
-			require.Error(t, err)
-			require.Equal(t, err, rows.Err())
-			return rows.Err()
-		},
-		"SendBatch": func() error {
-			b := &pgx.Batch{}
-			b.Queue("select 1")
-			return g.SendBatch(stale, b).Close()
-		},
-		"SendBatch that begins": func() error {
-			b := &pgx.Batch{}
-			b.BeginTx(pgx.TxOptions{})
-			b.Queue("select 1")
-			results := g.SendBatch(stale, b)
-			defer func() { _ = results.Tx().Rollback(t.Context()) }()
-			return results.Close()
-		},
-		"unguarded row": func() error {
-			return g.InTx(guard.NewContext(t.Context(), b), func(tx pgx.Tx) error {
-				rows, err := tx.Query(t.Context(), "insert into guarded values ('x', 'other') returning v")
-				if err != nil {
-					return err
-				}
-				rows.Close()
-				require.Equal(t, rows.Err(), rows.Err())
-				return rows.Err()
-			})
-		},
-	} {
-		err := call()
-		require.Error(t, err, name)
+		a, b := fence("r", 33, "A"), fence("r", 34, "B")
+		require.NoError(t, g.Raise(t.Context(), a))
 		kinds, last := take()
-		require.Equal(t, []guard.EventKind{guard.EventRefused}, kinds, name)
-		require.ErrorIs(t, last.Err, err, name)
-		if name != "unguarded row" {
-			require.Equal(t, a, last.Fence, name)
+		require.Equal(t, []guard.EventKind{guard.EventRaised}, kinds)
+		require.Equal(t, a, last.Fence)
+		require.Positive(t, last.Took)
+		require.NoError(t, g.Raise(t.Context(), b))
+		take()
+
+		stale := guard.NewContext(t.Context(), a)
+		for name, call := range map[string]func() error{
+			"Raise": func() error { return g.Raise(t.Context(), a) },
+			"InTx":  func() error { return g.InTx(stale, db.unreached()) },
+			"Exec":  func() error { _, err := g.Exec(stale, "select 1"); return err },
+			"Query": func() error {
+				rows, err := g.Query(stale, "select 1")
+				require.Error(t, err)
+				require.Equal(t, err, rows.Err())
+				return rows.Err()
+			},
+			"SendBatch": func() error {
+				b := &pgx.Batch{}
+				b.Queue("select 1")
+				return g.SendBatch(stale, b).Close()
+			},
+			"SendBatch that begins": func() error {
+				b := &pgx.Batch{}
+				b.BeginTx(pgx.TxOptions{})
+				b.Queue("select 1")
+				results := g.SendBatch(stale, b)
+				defer func() { _ = results.Tx().Rollback(t.Context()) }()
+				return results.Close()
+			},
+			"unguarded row": func() error {
+				return g.InTx(guard.NewContext(t.Context(), b), func(tx pgx.Tx) error {
+					rows, err := tx.Query(t.Context(), "insert into guarded values ('x', 'other') returning v")
+					if err != nil {
+						return err
+					}
+					rows.Close()
+					require.Equal(t, rows.Err(), rows.Err())
+					return rows.Err()
+				})
+			},
+		} {
+			err := call()
+			require.Error(t, err, name)
+			kinds, last := take()
+			require.Equal(t, []guard.EventKind{guard.EventRefused}, kinds, name)
+			require.ErrorIs(t, last.Err, err, name)
+			if name != "unguarded row" {
+				require.Equal(t, a, last.Fence, name)
+			}
 		}
-	}
+	})
 }
 
 // S9, S22: two holders of one token who both found an earlier fence, and wait for its

@@ -23,7 +23,7 @@ func sale(resource, id string) pgguard.RowUpdate {
 }
 
 func TestS26_UpdateRowTellsStaleFromMissing(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		id := unique("i")
 		a, b := fence(id, 33, "A"), fence(id, 34, "B")
 		aCtx, bCtx := guard.NewContext(t.Context(), a), guard.NewContext(t.Context(), b)

@@ -58,6 +58,104 @@ type txRow struct {
 
 func (r txRow) Scan(dest ...any) error { return r.translate(r.Row.Scan(dest...)) }
 
+// lastRows returns the rows of the last query of a batch. Closing them ends the
+// batch: end is called with their error, and what it returns is theirs from then on.
+func lastRows(results pgx.BatchResults, end func(error) error) (pgx.Rows, error) {
+	rows, err := results.Query()
+	if err != nil {
+		err = end(err)
+		return noRows{err}, err
+	}
+	return &batchRows{Rows: rows, end: end}, nil
+}
+
+// endBatch closes results, and returns err or else the error of that.
+func endBatch(results pgx.BatchResults, err error) error {
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+type batchRows struct {
+	pgx.Rows
+	end    func(error) error
+	closed bool
+	err    error
+}
+
+func (r *batchRows) Close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.Rows.Close()
+	r.err = r.end(r.Rows.Err())
+}
+
+// Err returns the error of the rows so far and, once they are closed, that of the
+// batch.
+func (r *batchRows) Err() error {
+	if r.closed {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+func (r *batchRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *batchRows) Scan(dest ...any) error {
+	err := r.Rows.Scan(dest...)
+	if err != nil {
+		r.Close()
+	}
+	return err
+}
+
+func (r *batchRows) Values() ([]any, error) {
+	values, err := r.Rows.Values()
+	if err != nil {
+		r.Close()
+	}
+	return values, err
+}
+
+// firstRow returns the first of the rows that Query has returned.
+func firstRow(rows pgx.Rows, err error) pgx.Row {
+	if err != nil {
+		return noRow{err}
+	}
+	return rowOf{rows}
+}
+
+type rowOf struct{ rows pgx.Rows }
+
+func (r rowOf) Scan(dest ...any) error {
+	defer r.rows.Close() // whatever a Scanner of the caller does
+	for _, d := range dest {
+		if _, ok := d.(*pgtype.DriverBytes); ok { // as in pgx: the bytes are gone by the time Scan returns
+			return errors.New("pgguard: cannot scan into *pgtype.DriverBytes from QueryRow")
+		}
+	}
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
+
 // txResults are the results of a batch in a fenced transaction.
 type txResults struct {
 	pgx.BatchResults
@@ -77,6 +175,12 @@ func (r *txResults) Query() (pgx.Rows, error) {
 func (r *txResults) QueryRow() pgx.Row { return txRow{r.BatchResults.QueryRow(), r.translate} }
 
 func (r *txResults) Close() error { return r.translate(r.BatchResults.Close()) }
+
+// carriedResults are those of a batch that has carried BEGIN along, which is not
+// the caller's.
+type carriedResults struct{ *txResults }
+
+func (carriedResults) Tx() pgx.Tx { return nil }
 
 // noRows are the rows of a query that was not sent. pgx's own are not for this:
 // their FieldDescriptions panics.

@@ -82,7 +82,7 @@ func TestS35_GatesAreTakenInOneOrder(t *testing.T) {
 }
 
 func TestS35_SeveralFencesAreAllOrNothing(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		r, s := unique("r"), unique("s")
 		ctx, _ := db.raised(r, 33, "A")
 		_, f := db.raised(s, 33, "A")
@@ -91,7 +91,7 @@ func TestS35_SeveralFencesAreAllOrNothing(t *testing.T) {
 		_, err := db.guard.Exec(ctx, "insert into item values ($1, 1)", s)
 		require.NoError(t, err)
 		_, b := db.raised(s, 34, "B")
-		requireStale(t, db.guard.InTx(ctx, nil), f, b)
+		requireStale(t, db.guard.InTx(ctx, db.unreached()), f, b)
 		_, err = db.guard.Exec(ctx, "insert into item values ('never', 1)")
 		requireStale(t, err, f, b)
 	})

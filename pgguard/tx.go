@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-fencing/fencing/guard"
 )
@@ -18,6 +19,11 @@ var errEnded = errors.New("a statement has ended the fenced transaction; whether
 // A tx is a fenced transaction. Like any pgx.Tx it is for one goroutine at a time.
 type tx struct {
 	statements
+	pooled  *pgxpool.Conn // goes back to the pool when the transaction ends
+	conn    *pgx.Conn     // the same, which pooled then forgets
+	options pgx.TxOptions
+	pending bool  // it has not begun, see WithDeferredBegin
+	failed  error // why it could not be begun, or not be entered
 	receipt receipt
 	closed  bool
 	ending  error // of a function that was not to end it
@@ -29,13 +35,19 @@ var (
 	errUndone    = fmt.Errorf("pgguard: the function ended the transaction itself (Rollback: nothing was written); return an error instead of calling Rollback: %w", pgx.ErrTxClosed)
 )
 
-// newTx wraps inner, whose fences were entered or will have been by the time that
-// it is used.
-func newTx(inner pgx.Tx, tr translator) *tx {
-	t := &tx{}
-	t.statements = statements{Tx: inner, outer: t, translator: tr}
+// newTx returns a transaction that has yet to begin on conn.
+func newTx(conn *pgxpool.Conn, tr translator) *tx {
+	t := &tx{pooled: conn, conn: conn.Conn()}
+	t.statements = statements{Tx: closedTx, outer: t, translator: tr}
 	return t
 }
+
+// closedTx is pgx's transaction as long as there is none.
+var closedTx = func() pgx.Tx {
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(&b, pgx.ErrTxClosed).Tx()
+}()
 
 // Commit commits the transaction; see [Guard.BeginTx].
 func (t *tx) Commit(ctx context.Context) error {
@@ -61,17 +73,23 @@ func (t *tx) commit(ctx context.Context) error {
 		t.abandon(ctx)
 		return fmt.Errorf("pgguard: commit: %w", errEnded)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && t.failed == nil {
 		t.abandon(ctx)
 		return fmt.Errorf("pgguard: commit: not sent, %w: %w", errRolledBack, because(ctx, err))
+	}
+	if err := t.begun(ctx); err != nil {
+		t.abandon(ctx)
+		return err
 	}
 	// What pgx cannot send is told apart now. Afterwards pgconn.SafeToRetry cannot
 	// tell: in pgx 5.12 it is true as well if the connection ends after COMMIT was
 	// sent and before the reply.
-	conn := t.Conn().PgConn()
+	conn := t.conn.PgConn()
 	unsent := conn.IsClosed() || conn.IsBusy()
 	t.closed = true
-	switch err := t.Tx.Commit(ctx); {
+	err := t.Tx.Commit(ctx)
+	t.pooled.Release() // before the outcome is asked for, which takes a connection
+	switch {
 	case err == nil:
 		return nil
 	case unsent: // pgx closes the connection
@@ -89,7 +107,12 @@ func (t *tx) Rollback(ctx context.Context) error {
 	if !t.closed {
 		t.ending = errUndone
 	}
-	t.closed = true
+	pending := t.pending
+	t.closed, t.pending = true, false
+	defer t.pooled.Release()
+	if pending {
+		return nil
+	}
 	return t.Tx.Rollback(ctx)
 }
 
@@ -102,13 +125,13 @@ func (t *tx) abandon(ctx context.Context) {
 }
 
 // ended reports whether some statement ended the transaction in the server, which
-// pgx does not notice.
+// pgx does not notice. While results are read, the status is that of before.
 func (t *tx) ended() bool {
-	if t.closed {
+	if t.closed || t.pending {
 		return false
 	}
-	conn := t.Conn()
-	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
+	conn := t.conn.PgConn()
+	return !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I'
 }
 
 // A savepoint is a nested fenced transaction. The fences were entered before it,
@@ -123,7 +146,8 @@ func (s *savepoint) Commit(ctx context.Context) error {
 // statements is what a fenced transaction and its savepoints do alike: check that
 // the transaction is still the fenced one and stays it, run the statement on pgx,
 // translate its error. The methods that it leaves to pgx as they are: Rollback,
-// LargeObjects, Conn.
+// LargeObjects, Conn. What may be a transaction's first call begins it, see
+// [tx.begun] and [tx.carry].
 type statements struct {
 	pgx.Tx
 	outer *tx
@@ -137,9 +161,17 @@ func (s *statements) check(sql string) error {
 	return checkInTx(sql)
 }
 
+// checkBegun is check for a call that carries nothing: it has the transaction begun.
+func (s *statements) checkBegun(ctx context.Context, sql string) error {
+	if err := s.check(sql); err != nil {
+		return err
+	}
+	return s.outer.begun(ctx)
+}
+
 // Begin sets a savepoint.
 func (s *statements) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := s.check(""); err != nil {
+	if err := s.checkBegun(ctx, ""); err != nil {
 		return nil, err
 	}
 	inner, err := s.Tx.Begin(ctx)
@@ -159,26 +191,44 @@ func (s *statements) execRaw(ctx context.Context, sql string, args ...any) (pgco
 	if err := s.check(sql); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return s.Tx.Exec(ctx, sql, args...)
+	results, err := s.outer.carry(ctx, sql, args, len(args) > 0)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	if results == nil {
+		return s.Tx.Exec(ctx, sql, args...)
+	}
+	tag, err := results.Exec()
+	return tag, endBatch(results, err)
 }
 
 func (s *statements) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := s.check(sql); err != nil {
 		return noRows{err}, err
 	}
-	rows, err := s.Tx.Query(ctx, sql, args...)
-	return wrapRows(rows, err, s.translate)
+	results, err := s.outer.carry(ctx, sql, args, true)
+	if err != nil {
+		return noRows{err}, err
+	}
+	if results == nil {
+		rows, err := s.Tx.Query(ctx, sql, args...)
+		return wrapRows(rows, err, s.translate)
+	}
+	return lastRows(results, func(err error) error { return s.translate(endBatch(results, err)) })
 }
 
 func (s *statements) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := s.check(sql); err != nil {
 		return noRow{err}
 	}
+	if s.outer.pending || s.outer.failed != nil {
+		return firstRow(s.Query(ctx, sql, args...))
+	}
 	return txRow{s.Tx.QueryRow(ctx, sql, args...), s.translate}
 }
 
 func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := s.check(sql); err != nil {
+	if err := s.checkBegun(ctx, sql); err != nil {
 		return nil, err
 	}
 	sd, err := s.Tx.Prepare(ctx, name, sql)
@@ -194,11 +244,18 @@ func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 			return pgx.FailedBatchResults(b, err)
 		}
 	}
-	return &txResults{s.Tx.SendBatch(ctx, b), s.translate}
+	results, err := s.outer.carryBatch(ctx, b)
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	if results == nil {
+		return &txResults{s.Tx.SendBatch(ctx, b), s.translate}
+	}
+	return carriedResults{&txResults{results, s.translate}}
 }
 
 func (s *statements) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if err := s.check(""); err != nil {
+	if err := s.checkBegun(ctx, ""); err != nil {
 		return 0, err
 	}
 	n, err := s.Tx.CopyFrom(ctx, table, columns, rows)

@@ -26,13 +26,13 @@ func inserts(ctx context.Context, id string) func(pgx.Tx) error {
 }
 
 func TestInTxCommitsUnderTheCurrentFenceOnly(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		resource := unique("r")
 		require.ErrorIs(t, db.guard.InTx(t.Context(), nil), guard.ErrNoFence)
 
 		a := fence(resource, 33, "A")
 		aCtx := guard.NewContext(t.Context(), a)
-		err := db.guard.InTx(aCtx, nil)
+		err := db.guard.InTx(aCtx, db.unreached())
 		require.ErrorIs(t, err, guard.ErrNotRaised)
 		var absent *guard.NotRaisedError
 		require.ErrorAs(t, err, &absent)
@@ -43,9 +43,9 @@ func TestInTxCommitsUnderTheCurrentFenceOnly(t *testing.T) {
 		require.Equal(t, 100, db.stock(resource))
 
 		bCtx, b := db.raised(resource, 34, "B")
-		requireStale(t, db.guard.InTx(aCtx, nil), a, b)
+		requireStale(t, db.guard.InTx(aCtx, db.unreached()), a, b)
 		ahead := guard.NewContext(t.Context(), fence(resource, 35, "C"))
-		err = db.guard.InTx(ahead, nil)
+		err = db.guard.InTx(ahead, db.unreached())
 		require.ErrorIs(t, err, guard.ErrNotRaised)
 		require.ErrorAs(t, err, &absent)
 		require.EqualValues(t, 34, absent.Current.Token)
@@ -85,71 +85,71 @@ func TestBeginAndEnterTakeOneRoundTrip(t *testing.T) {
 }
 
 func TestFencedTransactionEndsHoweverItsFunctionIsLeft(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	pool := newPool(t, db.url, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	g := newGuard(t, pool)
-	ctx, _ := db.raised("r", 1, "A")
-	boom := errors.New("boom")
+	eachBegin(t, func(t *testing.T, db *database) {
+		pool := newPool(t, db.url, func(c *pgxpool.Config) { c.MaxConns = 1 })
+		g := db.newGuard(pool)
+		ctx, _ := db.raised("r", 1, "A")
+		boom := errors.New("boom")
 
-	err := g.InTx(ctx, func(tx pgx.Tx) error {
-		require.NoError(t, inserts(ctx, "error")(tx))
-		return boom
-	})
-	require.Equal(t, boom, err, "the function's error comes back as it is")
-
-	require.PanicsWithValue(t, "boom", func() {
-		_ = g.InTx(ctx, func(tx pgx.Tx) error {
-			require.NoError(t, inserts(ctx, "panic")(tx))
-			panic("boom")
+		err := g.InTx(ctx, func(tx pgx.Tx) error {
+			require.NoError(t, inserts(ctx, "error")(tx))
+			return boom
 		})
-	})
+		require.Equal(t, boom, err, "the function's error comes back as it is")
 
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		_ = g.InTx(ctx, func(tx pgx.Tx) error {
-			_ = inserts(ctx, "goexit")(tx)
-			runtime.Goexit()
+		require.PanicsWithValue(t, "boom", func() {
+			_ = g.InTx(ctx, func(tx pgx.Tx) error {
+				require.NoError(t, inserts(ctx, "panic")(tx))
+				panic("boom")
+			})
+		})
+
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			_ = g.InTx(ctx, func(tx pgx.Tx) error {
+				_ = inserts(ctx, "goexit")(tx)
+				runtime.Goexit()
+				return nil
+			})
+		}()
+		<-left
+
+		dying, cancel := context.WithCancel(ctx)
+		err = g.InTx(dying, func(tx pgx.Tx) error {
+			require.NoError(t, inserts(ctx, "cancelled")(tx))
+			cancel()
+			return boom
+		})
+		require.Equal(t, boom, err, "the rollback does not depend on the context")
+
+		dying, cancel = context.WithCancel(ctx)
+		err = g.InTx(dying, func(tx pgx.Tx) error {
+			require.NoError(t, inserts(ctx, "cancelled")(tx))
+			cancel()
 			return nil
 		})
-	}()
-	<-left
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "rolled back")
+		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
 
-	dying, cancel := context.WithCancel(ctx)
-	err = g.InTx(dying, func(tx pgx.Tx) error {
-		require.NoError(t, inserts(ctx, "cancelled")(tx))
-		cancel()
-		return boom
+		err = g.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select 1/0")
+			require.Error(t, err)
+			return nil
+		})
+		require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+
+		// The only connection of the pool is free again, and in no transaction.
+		require.NoError(t, g.InTx(ctx, inserts(ctx, "good")))
+		require.Equal(t, []string{"good"}, one[[]string](db, "select array_agg(id) from item"))
+		require.Zero(t, one[int](db, "select count(*)"+gateLocks, "r"))
+		require.EqualValues(t, 1, pool.Stat().NewConnsCount(), "not even the connection was lost")
 	})
-	require.Equal(t, boom, err, "the rollback does not depend on the context")
-
-	dying, cancel = context.WithCancel(ctx)
-	err = g.InTx(dying, func(tx pgx.Tx) error {
-		require.NoError(t, inserts(ctx, "cancelled")(tx))
-		cancel()
-		return nil
-	})
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "rolled back")
-	require.NotErrorIs(t, err, guard.ErrCommitUnknown)
-
-	err = g.InTx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "select 1/0")
-		require.Error(t, err)
-		return nil
-	})
-	require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
-
-	// The only connection of the pool is free again, and in no transaction.
-	require.NoError(t, g.InTx(ctx, inserts(ctx, "good")))
-	require.Equal(t, []string{"good"}, one[[]string](db, "select array_agg(id) from item"))
-	require.Zero(t, one[int](db, "select count(*)"+gateLocks, "r"))
-	require.EqualValues(t, 1, pool.Stat().NewConnsCount(), "not even the connection was lost")
 }
 
 func TestOptionsOfATransaction(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 1, "A")
 		for _, level := range []pgx.TxIsoLevel{"", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted} {
 			for _, access := range []pgx.TxAccessMode{"", pgx.ReadWrite, pgx.ReadOnly} {
@@ -195,34 +195,34 @@ func TestOptionsOfATransaction(t *testing.T) {
 }
 
 func TestShorterIdleTimeoutOfTheSessionStays(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	for session, want := range map[string]string{"0": "5s", "1500ms": "1500ms", "4s": "4s", "5s": "5s", "1min": "5s", "2h": "5s", "1d": "5s"} {
-		g := newGuard(t, newPool(t, db.url, func(c *pgxpool.Config) {
-			c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = session
-		}))
-		require.NoError(t, g.InTx(ctx, func(tx pgx.Tx) error {
-			var got string
-			require.NoError(t, tx.QueryRow(ctx, "show idle_in_transaction_session_timeout").Scan(&got))
-			require.Equal(t, want, got, session)
-			return nil
-		}))
-	}
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		for session, want := range map[string]string{"0": "5s", "1500ms": "1500ms", "4s": "4s", "5s": "5s", "1min": "5s", "2h": "5s", "1d": "5s"} {
+			g := db.newGuard(newPool(t, db.url, func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = session
+			}))
+			require.NoError(t, g.InTx(ctx, func(tx pgx.Tx) error {
+				var got string
+				require.NoError(t, tx.QueryRow(ctx, "show idle_in_transaction_session_timeout").Scan(&got))
+				require.Equal(t, want, got, session)
+				return nil
+			}))
+		}
+	})
 }
 
 func TestPgxHelpersTakeTheGuard(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	require.NoError(t, pgx.BeginFunc(ctx, db.guard, inserts(ctx, "a")))
-	require.NoError(t, pgx.BeginTxFunc(ctx, db.guard, pgx.TxOptions{IsoLevel: pgx.Serializable}, inserts(ctx, "b")))
-	require.ErrorIs(t, pgx.BeginFunc(t.Context(), db.guard, nothing), guard.ErrNoFence)
-	require.Equal(t, []string{"a", "b"}, one[[]string](db, "select array_agg(id order by id) from item"))
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		require.NoError(t, pgx.BeginFunc(ctx, db.guard, inserts(ctx, "a")))
+		require.NoError(t, pgx.BeginTxFunc(ctx, db.guard, pgx.TxOptions{IsoLevel: pgx.Serializable}, inserts(ctx, "b")))
+		require.ErrorIs(t, pgx.BeginFunc(t.Context(), db.guard, nothing), guard.ErrNoFence)
+		require.Equal(t, []string{"a", "b"}, one[[]string](db, "select array_agg(id order by id) from item"))
+	})
 }
 
 func TestTransactionCannotBeEndedBehindItsBack(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 1, "A")
 		id := unique("i")
 		require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
@@ -269,28 +269,28 @@ func TestTransactionCannotBeEndedBehindItsBack(t *testing.T) {
 }
 
 func TestS34_SavepointRollbackKeepsTheFence(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 33, "A")
-	b := fence("r", 34, "B")
-	var raise func() error
-	require.NoError(t, pgx.BeginFunc(ctx, db.guard, func(tx pgx.Tx) error {
-		boom := errors.New("boom")
-		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			require.NoError(t, inserts(ctx, "inner")(nested))
-			return boom
-		})
-		require.Equal(t, boom, err)
-		require.NoError(t, pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			return pgx.BeginFunc(ctx, nested, inserts(ctx, "innermost"))
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 33, "A")
+		b := fence("r", 34, "B")
+		var raise func() error
+		require.NoError(t, pgx.BeginFunc(ctx, db.guard, func(tx pgx.Tx) error {
+			boom := errors.New("boom")
+			err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+				require.NoError(t, inserts(ctx, "inner")(nested))
+				return boom
+			})
+			require.Equal(t, boom, err)
+			require.NoError(t, pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+				return pgx.BeginFunc(ctx, nested, inserts(ctx, "innermost"))
+			}))
+			raise = background(t, func() error { return db.guard.Raise(t.Context(), b) })
+			db.awaitBlocked("r")
+			_, err = tx.Exec(ctx, "insert into guarded values ('x', 'r')")
+			return err
 		}))
-		raise = background(t, func() error { return db.guard.Raise(t.Context(), b) })
-		db.awaitBlocked("r")
-		_, err = tx.Exec(ctx, "insert into guarded values ('x', 'r')")
-		return err
-	}))
-	require.NoError(t, raise())
-	require.Equal(t, []string{"innermost"}, one[[]string](db, "select array_agg(id) from item"))
+		require.NoError(t, raise())
+		require.Equal(t, []string{"innermost"}, one[[]string](db, "select array_agg(id) from item"))
+	})
 }
 
 func TestS34_EnterInsideASavepointIsGivenUpWithIt(t *testing.T) {
@@ -322,7 +322,7 @@ func TestS34_EnterInsideASavepointIsGivenUpWithIt(t *testing.T) {
 }
 
 func TestEnterFencesACallersTransaction(t *testing.T) {
-	eachMode(t, func(t *testing.T, db *database) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
 		resource := unique("r")
 		aCtx, a := db.raised(resource, 33, "A")
 		begin := func() pgx.Tx {
@@ -349,8 +349,11 @@ func TestEnterFencesACallersTransaction(t *testing.T) {
 		require.ErrorIs(t, pgguard.Enter(aCtx, tx), pgx.ErrTxClosed)
 
 		// An additional fence in a fenced transaction.
-		otherCtx, _ := db.raised(unique("other"), 1, "A")
+		otherCtx, other := db.raised(unique("other"), 1, "A")
 		err := db.guard.InTx(otherCtx, func(tx pgx.Tx) error { return pgguard.Enter(aCtx, tx, a) })
+		requireStale(t, err, a, b)
+		// If its own fence is refused, that is the one that the error is about.
+		err = db.guard.InTx(aCtx, func(tx pgx.Tx) error { return pgguard.Enter(aCtx, tx, other) })
 		requireStale(t, err, a, b)
 	})
 }
@@ -366,19 +369,19 @@ func TestGuardOfAnotherSchema(t *testing.T) {
 
 // The SQLSTATE decides; the facts in the DETAIL only make the message richer.
 func TestRefusalsWithoutDetailKeepTheirMeaning(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	ctx, _ := db.raised("r", 1, "A")
-	for code, want := range map[string]error{"UF001": guard.ErrStale, "UF002": guard.ErrNotRaised, "UF003": guard.ErrNoFence, "UF004": guard.ErrNoFence, "UF999": nil} {
-		err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
-			_, err := tx.Conn().Exec(ctx, "do $$ begin raise exception 'by hand' using errcode = '"+code+"', detail = '{not json'; end $$")
-			return err // not the transaction's own, and yet translated
-		})
-		var pgErr *pgconn.PgError
-		require.ErrorAs(t, err, &pgErr)
-		require.Equal(t, code, pgErr.Code)
-		if want != nil {
-			require.ErrorIs(t, err, want)
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		for code, want := range map[string]error{"UF001": guard.ErrStale, "UF002": guard.ErrNotRaised, "UF003": guard.ErrNoFence, "UF004": guard.ErrNoFence, "UF999": nil} {
+			err := db.guard.InTx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Conn().Exec(ctx, "do $$ begin raise exception 'by hand' using errcode = '"+code+"', detail = '{not json'; end $$")
+				return err // not the transaction's own, and yet translated
+			})
+			var pgErr *pgconn.PgError
+			require.ErrorAs(t, err, &pgErr)
+			require.Equal(t, code, pgErr.Code)
+			if want != nil {
+				require.ErrorIs(t, err, want)
+			}
 		}
-	}
+	})
 }

@@ -144,6 +144,14 @@ var mutants = []mutant{
 		"case *status == \"committed\" && same:", "case *status == \"committed\":", "pgguard", "S23",
 	},
 	{
+		"pgguard: InTx tells a refusal that its function hides", "pgguard/intx.go",
+		"case t.failed == nil:", "case true:", "pgguard", "Deferred",
+	},
+	{
+		"pgguard: a connection that is handed out is in the transaction, or closed", "pgguard/deferred.go",
+		"_ = t.conn.Close(ctx) // on", "// on", "pgguard", "Refused",
+	},
+	{
 		"sqlguard: to enter in MySQL is to share the lock of the fence", "sqlguard/mysql.go",
 		`mysqlShare  = " LOCK IN SHARE MODE"`, `mysqlShare  = ""`, "sqlguard", "TestConformance/mariadb|S25|S34",
 	},
