@@ -38,25 +38,34 @@ var spoilings = []spoiling{
 	{"a negative After", false, func(r *lock.Request) { r.After = -5 }},
 }
 
-// badRequests makes each of them of a lock that is free, and of the same one while it
+// badRequests makes all of them of a lock that is free, and those of its holder while it
 // is held. (How far the counter moved would say more, but others may share it.)
 func badRequests(t testing.TB, b lock.Backend) {
+	r := request(name(), long)
 	for _, s := range spoilings {
-		r := request(name(), long)
+		bad := request(r.Resource, long) // with a nonce of its own: what it gets is in r's way
+		s.spoil(&bad)
+		refuse(t, b, s, bad)
+	}
+	takeInTurn(t, b, r)
+	var batch []lock.Request
+	for _, s := range spoilings {
 		bad := r
 		s.spoil(&bad)
 		refuse(t, b, s, bad)
-		takeInTurn(t, b, r)
-		refuse(t, b, s, bad)
-		require.Greater(t, held(t, b, r.Resource).Remaining, brief, "%s: it took the lock's life", s.name)
-		if batch, ok := b.(lock.BatchRenewer); ok {
-			errs := batch.RenewAll(t.Context(), []lock.Request{bad, r})
-			require.Len(t, errs, 2)
-			refused(t, s, "RenewAll", errs[0])
-			require.NoError(t, errs[1], "%s: it cost another of the batch its renewal", s.name)
-		}
-		require.NoError(t, b.Release(t.Context(), lock.Request{Resource: r.Resource, Nonce: r.Nonce}), "a release needs no more")
+		batch = append(batch, bad)
 	}
+	require.Greater(t, held(t, b, r.Resource).Remaining, brief, "a bad request took the lock's life")
+	if renewer, ok := b.(lock.BatchRenewer); ok {
+		errs := renewer.RenewAll(t.Context(), append(batch, r))
+		require.Len(t, errs, len(batch)+1)
+		for i, s := range spoilings {
+			refused(t, s, "RenewAll", errs[i])
+		}
+		require.NoError(t, errs[len(batch)], "a bad request cost another of its batch the renewal")
+		held(t, b, r.Resource)
+	}
+	require.NoError(t, b.Release(t.Context(), lock.Request{Resource: r.Resource, Nonce: r.Nonce}), "a release needs no more")
 }
 
 // takeInTurn acquires a lock that must be free, and that nobody queues for.
