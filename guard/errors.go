@@ -32,7 +32,7 @@ var (
 	// ErrUnguarded: a write that its guard has no way to fence. Nothing was written.
 	ErrUnguarded = errors.New("unguarded write")
 
-	// ErrInvalid: a fence, a token or a resource name that no store would take.
+	// ErrInvalid: a fence, a token, a resource name or a lock.Request that no store would take.
 	ErrInvalid = errors.New("invalid fence")
 )
 

@@ -26,7 +26,7 @@ type Fence struct {
 }
 
 // Validate reports the first part of the fence that no store would take. The
-// error wraps [ErrInvalid].
+// error wraps [ErrInvalid], and does not show the nonce.
 func (f Fence) Validate() error {
 	if err := ValidateResource(f.Resource); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (f Fence) Validate() error {
 	if f.Nonce == "" {
 		return fmt.Errorf("guard: fence of %q: the nonce is empty; every acquisition needs a random one: %w", f.Resource, ErrInvalid)
 	}
-	if err := validateText("nonce", f.Nonce, MaxNonce); err != nil {
-		return err
+	if flaw := flawOf(f.Nonce, MaxNonce); flaw != "" { // which says nothing of the nonce itself
+		return fmt.Errorf("guard: fence of %q: the nonce %s; take a random one of letters and digits: %w", f.Resource, flaw, ErrInvalid)
 	}
 	return validateText("holder", f.Holder, MaxHolder)
 }
@@ -54,16 +54,24 @@ func ValidateResource(name string) error {
 }
 
 func validateText(what, s string, limit int) error {
-	if len(s) > limit {
-		return fmt.Errorf("guard: %s %.32q… has %d bytes, the limit is %d: %w", what, s, len(s), limit, ErrInvalid)
-	}
-	if !utf8.ValidString(s) {
-		return fmt.Errorf("guard: %s %q is not valid UTF-8: %w", what, s, ErrInvalid)
-	}
-	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
-		return fmt.Errorf("guard: %s %q has a control character at byte %d: %w", what, s, i, ErrInvalid)
+	if flaw := flawOf(s, limit); flaw != "" {
+		return fmt.Errorf("guard: %s %.64q %s: %w", what, s, flaw, ErrInvalid)
 	}
 	return nil
+}
+
+// flawOf says what is wrong with a text, "" if nothing is.
+func flawOf(s string, limit int) string {
+	if len(s) > limit {
+		return fmt.Sprintf("has %d bytes, the limit is %d", len(s), limit)
+	}
+	if !utf8.ValidString(s) {
+		return "is not valid UTF-8"
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		return fmt.Sprintf("has a control character at byte %d", i)
+	}
+	return ""
 }
 
 // String describes the fence for people.

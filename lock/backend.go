@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -16,9 +17,33 @@ type Request struct {
 	After    guard.Token   // Acquire grants a token greater than this one
 }
 
+// Validate reports the first part of r that is wrong for Acquire, AcquireInTurn, Renew
+// and Join: the resource, the nonce or the holder is none of a [guard.Fence], the TTL is
+// not from 1ms to [MaxTTL], or After is negative. The error wraps guard.ErrInvalid, and
+// does not show the nonce.
+func (r Request) Validate() error {
+	switch err := (guard.Fence{Resource: r.Resource, Token: 1, Nonce: r.Nonce, Holder: r.Holder}).Validate(); {
+	case err != nil:
+		return err
+	case r.TTL < time.Millisecond || r.TTL > MaxTTL:
+		return fmt.Errorf("lock: a lock of %q with a TTL of %v is asked for, a TTL is from 1ms to %v: %w", r.Resource, r.TTL, MaxTTL, guard.ErrInvalid)
+	case r.After < 0:
+		return fmt.Errorf("lock: a token of %q above %d is asked for, tokens are positive; 0 asks for any: %w", r.Resource, r.After, guard.ErrInvalid)
+	}
+	return nil
+}
+
+// ValidateOwner is Validate for Release, Leave and Withdraw, which need the resource and
+// the nonce alone.
+func (r Request) ValidateOwner() error {
+	return guard.Fence{Resource: r.Resource, Token: 1, Nonce: r.Nonce}.Validate()
+}
+
 // A Backend keeps locks: which nonce holds a resource, under which token, until
-// when. It does each call at most a few times and never waits for a lock. Its
-// methods are safe for concurrent use. Package locktest checks an implementation.
+// when. It does each call at most a few times and never waits for a lock. What
+// [Request.Validate] refuses, or [Request.ValidateOwner], it refuses with that error and
+// does nothing, as do the optional interfaces. Its methods are safe for concurrent use.
+// Package locktest checks an implementation.
 type Backend interface {
 	// Acquire takes the lock if it is free, and returns its token, greater than
 	// r.After and than every earlier token of the resource. Called again with the

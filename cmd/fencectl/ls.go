@@ -170,7 +170,7 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 		// Only hashes: whatever else has such a name is no lock of ours.
 		scan := master.ScanType(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000, "hash").Iterator()
 		for scan.Next(ctx) {
-			if resource, ok := keys.scheme.Resource(scan.Val()); ok { // else of another number of shards
+			if resource, ok := keys.scheme.Resource(scan.Val()); ok && guard.ValidateResource(resource) == nil { // else of another number of shards, or not ours
 				names = append(names, resource)
 			}
 		}

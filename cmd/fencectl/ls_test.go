@@ -81,6 +81,7 @@ func TestLsOfManyLocks(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0"), "of someone else", 0).Err())
+	require.NoError(t, rdb.HSet(t.Context(), rediskeys.Default().Lock("r:\n"), "of", "someone else").Err())
 	require.Equal(t, 101, strings.Count(ok(t, "ls", "r:", "--redis", url), "\n"))
 	r := run(t, "ls", "--redis", url, "--limit=40")
 	require.Contains(t, r.stderr, "more than 40")

@@ -96,6 +96,9 @@ func New(mutex func(resource, nonce string, ttl time.Duration) Mutex, opts ...Op
 // prolongs the lock; from another process the same nonce is whatever the library
 // makes of it.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
 	g, known := b.grants.open(r)
 	err := g.use(ctx, func() error {
 		if known {
@@ -116,6 +119,9 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 
 // Renew implements [lock.Backend].
 func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
 	g, _ := b.grants.open(r)
 	err := g.use(ctx, func() error { return b.extend(ctx, g, r) })
 	if errors.Is(err, lock.ErrLost) {
@@ -126,6 +132,9 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 
 // Release implements [lock.Backend].
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	g, _ := b.grants.open(r)
 	defer b.grants.close(g)
 	return wrap("release", r, g.use(ctx, func() error {

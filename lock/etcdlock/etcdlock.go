@@ -67,7 +67,7 @@ func (b *Backend) Bounded() bool { return true }
 // sequencer.ErrJump if r.After is implausibly far ahead of etcd's revision, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	s, err := b.look(ctx, r.Resource)
@@ -115,7 +115,7 @@ func (b *Backend) create(ctx context.Context, r lock.Request, also []clientv3.Cm
 
 // Renew implements [lock.Backend].
 func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
-	if err := validate("renew", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return err
 	}
 	return failed(ctx, "renew", r.Resource, b.prolong(ctx, r))
@@ -167,7 +167,7 @@ func (b *Backend) move(ctx context.Context, r lock.Request, s state) error {
 // Release implements [lock.Backend]. It revokes the lease, which nobody else's lock
 // is on, and so can free no successor's, however late or often it arrives.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
-	if err := validate("release", r); err != nil {
+	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	s, err := b.look(ctx, r.Resource)
@@ -190,6 +190,9 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
 	h := lock.Holding{Resource: resource}
+	if err := guard.ValidateResource(resource); err != nil {
+		return h, err
+	}
 	s, err := b.look(ctx, resource)
 	if err != nil || !s.held() {
 		return h, failed(ctx, "inspect", resource, err)
@@ -262,19 +265,6 @@ func (b *Backend) remaining(ctx context.Context, s state) time.Duration {
 }
 
 func isNoLease(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
-
-// validate refuses what etcd would take for something else.
-func validate(what string, r lock.Request) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("etcdlock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case (what == "acquire" || what == "renew") && r.TTL <= 0 || r.TTL > 365*24*time.Hour:
-		return fmt.Errorf("etcdlock: %s %q: TTL %v is not above 0 and up to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("etcdlock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
-	}
-	return guard.Fence{Resource: r.Resource, Token: 1, Nonce: r.Nonce}.Validate()
-}
 
 // failed says what failed, and what its reader can do about it.
 func failed(ctx context.Context, what, resource string, err error) error {

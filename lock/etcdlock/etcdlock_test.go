@@ -228,25 +228,8 @@ func TestNoLeaseIsLeftBehind(t *testing.T) {
 	require.Zero(t, left.Count)
 }
 
-func TestBadRequestsAreNotSent(t *testing.T) {
+func TestNewNeedsAClient(t *testing.T) {
 	t.Parallel()
-	b := open(t, connect(t, "http://127.0.0.1:1"))
-	for says, spoil := range map[string]func(r *lock.Request){
-		"TTL 0s":             func(r *lock.Request) { r.TTL = 0 },
-		"TTL -1s":            func(r *lock.Request) { r.TTL = -time.Second },
-		"TTL 2562047h":       func(r *lock.Request) { r.TTL = math.MaxInt64 },
-		"above -5":           func(r *lock.Request) { r.After = -5 },
-		"the nonce is empty": func(r *lock.Request) { r.Nonce = "" },
-		"control character":  func(r *lock.Request) { r.Nonce = "a\x00" },
-		"resource name":      func(r *lock.Request) { r.Resource = "" },
-	} {
-		r := request()
-		spoil(&r)
-		_, err := b.Acquire(t.Context(), r)
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.ErrorContains(t, err, says)
-		require.ErrorIs(t, b.Renew(t.Context(), r), guard.ErrInvalid)
-	}
 	_, err := etcdlock.New(nil)
 	require.ErrorContains(t, err, "the client is nil")
 }

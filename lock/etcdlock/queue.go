@@ -23,7 +23,7 @@ type place struct {
 // queue: either all processes use a resource with lock.WithFair, or none. Patience is
 // rounded up as a TTL is.
 func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	if patience <= 0 {
@@ -93,7 +93,7 @@ func (b *Backend) createInTurn(ctx context.Context, r lock.Request, created int6
 
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
-	if err := validate("withdraw", r); err != nil {
+	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	if err := b.revoke(ctx, queueLeaseID(r)); !isNoLease(err) {

@@ -111,7 +111,7 @@ func (b *Backend) open() (err error) {
 // sequencer.ErrExhausted at the end of the integers. A lock whose file another
 // process keeps busy, since it was paused just then, counts as held.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	var token guard.Token
@@ -163,7 +163,7 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, id string) error {
 }
 
 func (b *Backend) renew(ctx context.Context, what string, r lock.Request, change func(l *lease)) error {
-	if err := validate(what, r); err != nil {
+	if err := r.Validate(); err != nil {
 		return err
 	}
 	return failed(what, r.Resource, b.do(ctx, r.Resource, false, func(f *file) error {
@@ -186,7 +186,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, id string) error {
-	if err := guard.ValidateResource(r.Resource); err != nil {
+	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	freed := false
@@ -263,18 +263,6 @@ func (b *Backend) remaining(l *lease, now time.Duration) time.Duration {
 		return 0 // unknown
 	}
 	return max(0, l.Expires-now)
-}
-
-func validate(what string, r lock.Request) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("filelock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case r.TTL < time.Millisecond || r.TTL > 365*24*time.Hour:
-		return fmt.Errorf("filelock: %s %q: TTL %v is not from 1ms to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("filelock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
-	}
-	return guard.ValidateResource(r.Resource)
 }
 
 func failed(what, resource string, err error) error {

@@ -33,11 +33,15 @@ type flaw struct {
 	ttl  func(time.Duration) time.Duration
 	held func(*lock.HeldError) error
 
-	checksThenSets    bool // others come between the look at the lock and its grant
-	refusesARepeat    bool // an Acquire whose reply was lost is held up by its own lock
-	renumbersARepeat  bool // ... or gets another token
-	repeatsAnyToken   bool // ... or the same one, although the store is past it
-	releaseRestarts   bool // the counter goes with the lock
+	valid             func(lock.Request) error // says what is wrong with a request
+	validOwner        func(lock.Request) error // ... with that of a release
+	refusesLate       bool                     // a bad request, when it has granted it
+	refusalLoses      bool                     // the lock that a bad renewal is of
+	checksThenSets    bool                     // others come between the look at the lock and its grant
+	refusesARepeat    bool                     // an Acquire whose reply was lost is held up by its own lock
+	renumbersARepeat  bool                     // ... or gets another token
+	repeatsAnyToken   bool                     // ... or the same one, although the store is past it
+	releaseRestarts   bool                     // the counter goes with the lock
 	expiryRestarts    bool
 	releasesForAnyone bool
 	releaseSaysYes    bool // whatever it came to
@@ -65,10 +69,20 @@ func newLab(f flaw) *lab {
 	if f.held == nil {
 		f.held = func(e *lock.HeldError) error { return e }
 	}
+	if f.valid == nil {
+		f.valid = lock.Request.Validate
+	}
+	if f.validOwner == nil {
+		f.validOwner = lock.Request.ValidateOwner
+	}
 	return &lab{flaw: f, last: make(map[string]guard.Token), locks: make(map[string]grant)}
 }
 
 func (l *lab) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	err := l.valid(r)
+	if err != nil && !l.refusesLate {
+		return 0, err
+	}
 	if err := l.dead(ctx, r); err != nil {
 		return 0, err
 	}
@@ -90,10 +104,16 @@ func (l *lab) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) 
 	}
 	g.expires = time.Now().Add(l.ttl(r.TTL))
 	l.locks[name] = g
-	return g.token, nil
+	return g.token, err
 }
 
 func (l *lab) Renew(ctx context.Context, r lock.Request) error {
+	if err := l.valid(r); err != nil {
+		if l.refusalLoses {
+			delete(l.locks, l.name(r.Resource))
+		}
+		return err
+	}
 	if err := l.dead(ctx, r); err != nil {
 		return err
 	}
@@ -115,6 +135,9 @@ func (l *lab) Renew(ctx context.Context, r lock.Request) error {
 }
 
 func (l *lab) Release(ctx context.Context, r lock.Request) error {
+	if err := l.validOwner(r); err != nil {
+		return err
+	}
 	if err := l.dead(ctx, r); err != nil {
 		return err
 	}

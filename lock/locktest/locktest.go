@@ -63,6 +63,7 @@ func checks() []check {
 		{"ResourcesAreIndependent", independent},
 		{"S15_OrderOfTokensIsOrderOfHolders", manyContenders},
 		{"DeadContext", deadContext},
+		{"BadRequestsAreRefused", badRequests},
 	}
 }
 
@@ -73,7 +74,7 @@ const (
 )
 
 func request(resource string, ttl time.Duration) lock.Request {
-	return lock.Request{Resource: resource, Nonce: rand.Text(), Holder: "holder of " + resource, TTL: ttl}
+	return lock.Request{Resource: resource, Nonce: rand.Text(), Holder: "holder " + rand.Text(), TTL: ttl}
 }
 
 func name() string { return "locktest:" + rand.Text() }

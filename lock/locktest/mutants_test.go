@@ -3,6 +3,7 @@ package locktest_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +67,24 @@ func TestBrokenBackEndsAreCaught(t *testing.T) {
 		"a refusal does not say for how long": {
 			flaw{held: func(e *lock.HeldError) error { e.Remaining = 0; return e }}, []string{"OneHolderAtATime", "RenewKeepsTheLock"},
 		},
+		"requests are not checked": {
+			flaw{valid: func(lock.Request) error { return nil }}, []string{"BadRequestsAreRefused"},
+		},
+		"the TTL is not checked": {
+			flaw{valid: func(r lock.Request) error { r.TTL = time.Second; return r.Validate() }}, []string{"BadRequestsAreRefused"},
+		},
+		"After is not checked": {
+			flaw{valid: func(r lock.Request) error { r.After = 0; return r.Validate() }}, []string{"BadRequestsAreRefused"},
+		},
+		"the holder is not checked": {
+			flaw{valid: func(r lock.Request) error { r.Holder = ""; return r.Validate() }}, []string{"BadRequestsAreRefused"},
+		},
+		"a release is not checked": {
+			flaw{validOwner: func(lock.Request) error { return nil }}, []string{"BadRequestsAreRefused"},
+		},
+		"a release needs a TTL":                   {flaw{validOwner: lock.Request.Validate}, []string{"BadRequestsAreRefused"}},
+		"a bad request is refused too late":       {flaw{refusesLate: true}, []string{"BadRequestsAreRefused"}},
+		"a bad renewal costs the lock":            {flaw{refusalLoses: true}, []string{"BadRequestsAreRefused"}},
 		"a dead context is not noticed":           {flaw{ignoresDead: true}, []string{"DeadContext"}},
 		"a dead context is taken for a held lock": {flaw{deadIsHeld: true}, []string{"DeadContext"}},
 	} {
@@ -139,6 +158,38 @@ func TestBrokenOptionalInterfacesAreCaught(t *testing.T) {
 			token, err := b.AcquireInTurn(context.WithoutCancel(ctx), r, patience)
 			return token, cmp.Or(ctx.Err(), err)
 		}}, "Fair"},
+		"a bad request joins": {broken{join: func(ctx context.Context, b *memlock.Backend, r lock.Request, member string) error {
+			r.TTL = time.Minute
+			return b.Join(ctx, r, member)
+		}}, "BadRequestsAreRefused"},
+		"a bad request leaves": {broken{leave: func(ctx context.Context, b *memlock.Backend, r lock.Request, member string) error {
+			if err := b.Leave(ctx, r, member); !errors.Is(err, guard.ErrInvalid) {
+				return err
+			}
+			return lock.ErrLost
+		}}, "BadRequestsAreRefused"},
+		"a bad request queues": {broken{inTurn: func(ctx context.Context, b *memlock.Backend, r lock.Request, patience time.Duration) (guard.Token, error) {
+			r.After = max(r.After, 0)
+			return b.AcquireInTurn(ctx, r, patience)
+		}}, "BadRequestsAreRefused"},
+		"a bad request withdraws": {broken{withdraw: func(ctx context.Context, b *memlock.Backend, r lock.Request) error {
+			_ = b.Withdraw(ctx, r)
+			return nil
+		}}, "BadRequestsAreRefused"},
+		"a bad request is inspected": {broken{inspect: func(ctx context.Context, b *memlock.Backend, resource string) (lock.Holding, error) {
+			h, _ := b.Inspect(ctx, resource)
+			return h, nil
+		}}, "BadRequestsAreRefused"},
+		"a bad request spoils its batch": {broken{renewAll: func(ctx context.Context, b *memlock.Backend, requests []lock.Request) (errs []error) {
+			var first error
+			for _, r := range requests {
+				first = cmp.Or(first, r.Validate())
+			}
+			for _, r := range requests {
+				errs = append(errs, cmp.Or(first, b.Renew(ctx, r)))
+			}
+			return errs
+		}}, "BadRequestsAreRefused"},
 		"nobody can leave the queue": {broken{withdraw: func(context.Context, *memlock.Backend, lock.Request) error {
 			return nil
 		}}, "Fair"},

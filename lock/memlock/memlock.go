@@ -55,6 +55,9 @@ func (b *Backend) Bounded() bool { return true }
 
 // Acquire implements [lock.Backend].
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.acquire(ctx, r)
@@ -97,6 +100,9 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Jo
 
 // Join implements [lock.Joiner].
 func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -121,6 +127,9 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -143,6 +152,9 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 
 // AcquireInTurn implements [lock.FairBackend].
 func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -168,6 +180,9 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(_ context.Context, r lock.Request) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.withdraw(r)
@@ -215,6 +230,9 @@ func (b *Backend) wake(resource string) {
 
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(_ context.Context, resource string) (lock.Holding, error) {
+	if err := guard.ValidateResource(resource); err != nil {
+		return lock.Holding{}, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.live(resource)

@@ -83,7 +83,7 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 }
 
 func (b *Backend) acquire(ctx context.Context, sql string, r lock.Request, patience ...any) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	var (
@@ -107,6 +107,9 @@ func (b *Backend) acquire(ctx context.Context, sql string, r lock.Request, patie
 
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	err := b.call(ctx, row(nil), b.sql.withdraw, r.Resource, r.Nonce)
 	return b.failed(ctx, "withdraw", r.Resource, err)
 }
@@ -133,7 +136,7 @@ func (b *Backend) renew(ctx context.Context, what string, requests []lock.Reques
 		ttls              []int64
 	)
 	for i, r := range requests {
-		if errs[i] = validate(what, r); errs[i] == nil {
+		if errs[i] = r.Validate(); errs[i] == nil {
 			resources, nonces, ttls = append(resources, r.Resource), append(nonces, r.Nonce), append(ttls, milliseconds(r.TTL))
 		}
 	}
@@ -169,6 +172,9 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	var left bool
 	err := b.call(ctx, row(&left), b.sql.release, r.Resource, r.Nonce, member)
 	switch {
@@ -183,6 +189,9 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
 	h := lock.Holding{Resource: resource}
+	if err := guard.ValidateResource(resource); err != nil {
+		return h, err
+	}
 	var left int64
 	err := b.call(ctx, row((*int64)(&h.Token), &h.Holder, &h.Members, &left), b.sql.holding, resource)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -201,19 +210,6 @@ func (b *Backend) raiseTimeout(ttl time.Duration) *int32 {
 	}
 	ms := int32(milliseconds(min(ttl/2, maxRaiseWait)))
 	return &ms
-}
-
-// validate refuses what the schema would refuse too, before it is sent.
-func validate(what string, r lock.Request) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("pglock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case r.TTL < time.Millisecond || r.TTL > 365*24*time.Hour:
-		return fmt.Errorf("pglock: %s %q: TTL %v is not from 1ms to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("pglock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
-	}
-	return guard.Fence{Resource: r.Resource, Token: 1, Nonce: r.Nonce}.Validate()
 }
 
 // milliseconds rounds up, so that no TTL becomes 0.

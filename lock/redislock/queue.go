@@ -28,7 +28,7 @@ var (
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
 // queue: either all processes use a resource with lock.WithFair, or none.
 func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	b.inTurn.Store(true)
@@ -40,6 +40,9 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 
 // Withdraw implements [lock.FairBackend].
 func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	e := b.evaluation(r, r.Nonce)
 	reply, err := e.run(ctx, b.calls.do, withdrawScript, 3, &e.Lock, &e.Queue, &e.Alive, &e.request.Nonce, b.publish)
 	return b.outcome("withdraw", r.Resource, e.Keys, reply, err)

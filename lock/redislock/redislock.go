@@ -102,7 +102,7 @@ func (b *Backend) Bounded() bool {
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	e := b.evaluation(r, r.Nonce)
@@ -175,7 +175,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Jo
 
 // Join implements [lock.Joiner].
 func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
-	if err := validate("renew", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return err
 	}
 	e := b.evaluation(r, member)
@@ -194,6 +194,9 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.
 
 // Leave implements [lock.Joiner].
 func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	e := b.evaluation(r, member)
 	release, keys := releaseScript, []any{&e.Lock, &e.Released}
 	if b.inTurn.Load() || member != r.Nonce { // who has joined may never have asked
@@ -209,6 +212,10 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 
 // Inspect implements [lock.Inspector].
 func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, error) {
+	h := lock.Holding{Resource: resource}
+	if err := guard.ValidateResource(resource); err != nil {
+		return h, err
+	}
 	keys := b.config.keys(resource, "")
 	var fields *redis.MapStringStringCmd
 	var left *redis.DurationCmd
@@ -216,7 +223,6 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		fields, left = p.HGetAll(ctx, keys.Lock), p.PTTL(ctx, keys.Lock)
 		return nil
 	})
-	h := lock.Holding{Resource: resource}
 	if says(err, "WRONGTYPE") && b.config.mode == shared {
 		h.Holder, h.Members, h.Remaining = "a user of another library", 1, max(0, left.Val())
 		return h, nil
@@ -277,20 +283,6 @@ func (b *Backend) failed(what, resource string, keys rediskeys.Keys, err error) 
 // says reports whether the server's error has text in it. Before Redis 7 the
 // error of a command in a script does not begin with its code.
 func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
-
-// validate refuses what would harm: a TTL that deletes the lock, and a token that
-// makes the counter of the whole shard unusable.
-func validate(what string, r lock.Request) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("redislock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case r.TTL < time.Millisecond || r.TTL > 365*24*time.Hour:
-		return fmt.Errorf("redislock: %s %q: TTL %v is not from 1ms to a year: %w", what, r.Resource, r.TTL, guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("redislock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
-	}
-	return guard.ValidateResource(r.Resource)
-}
 
 // milliseconds rounds up: PEXPIRE 0 would delete the lock.
 func milliseconds(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

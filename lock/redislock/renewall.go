@@ -73,23 +73,31 @@ func (b *Backend) byNode(ctx context.Context, requests []lock.Request) []*group 
 }
 
 func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
-	cmds := b.pipeline(ctx, g, renewScript.EvalSha)
-	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return says(c.Err(), "NOSCRIPT") }) {
-		// To load it would ask every node, also those that hang.
-		cmds = b.pipeline(ctx, g, renewScript.Eval)
-	}
 	errs := make([]error, len(g.requests))
 	for i, r := range g.requests {
-		errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
+		errs[i] = r.Validate()
+	}
+	cmds := b.pipeline(ctx, g, errs, renewScript.EvalSha)
+	if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return c != nil && says(c.Err(), "NOSCRIPT") }) {
+		// To load it would ask every node, also those that hang.
+		cmds = b.pipeline(ctx, g, errs, renewScript.Eval)
+	}
+	for i, r := range g.requests {
+		if cmds[i] != nil {
+			errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
+		}
 	}
 	return errs
 }
 
-func (b *Backend) pipeline(ctx context.Context, g *group, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
+// pipeline sends the requests without an error, and returns nil for the others.
+func (b *Backend) pipeline(ctx context.Context, g *group, errs []error, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(g.requests))
 	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, r := range g.requests {
-			cmds[i] = eval(ctx, p, g.locks[i:i+1], r.Nonce, milliseconds(r.TTL))
+			if errs[i] == nil {
+				cmds[i] = eval(ctx, p, g.locks[i:i+1], r.Nonce, milliseconds(r.TTL))
+			}
 		}
 		return nil
 	})

@@ -30,7 +30,7 @@ var errSpent = errors.New("this acquisition was released before it arrived")
 // contenders is lock.ErrHeld, as is one that waits for nodes which have forgotten.
 // After an error the nodes that granted are freed in the background.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
-	if err := validate("acquire", r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -96,6 +96,9 @@ func (b *Backend) Bounded() bool { return true }
 // Release implements [lock.Backend]. It is sent to every node, and goes on in the
 // background when a majority has answered.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
+	if err := r.ValidateOwner(); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redlock: release %q: %w", r.Resource, err)
 	}
@@ -207,20 +210,6 @@ func tokenOf(text string) guard.Token {
 func duration(text string) time.Duration {
 	ms, _ := strconv.ParseInt(text, 10, 64)
 	return time.Duration(max(ms, 0)) * time.Millisecond
-}
-
-// validate refuses what would harm: a TTL that deletes the lock, and a token that
-// makes the counter of all resources unusable.
-func validate(what string, r lock.Request) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("redlock: %s %q: the nonce is empty: %w", what, r.Resource, guard.ErrInvalid)
-	case r.TTL < time.Millisecond || r.TTL > lock.MaxTTL:
-		return fmt.Errorf("redlock: %s %q: TTL %v is not from 1ms to %v: %w", what, r.Resource, r.TTL, lock.MaxTTL, guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("redlock: %s %q: a token above %d is asked for, tokens are positive: %w", what, r.Resource, r.After, guard.ErrInvalid)
-	}
-	return guard.ValidateResource(r.Resource)
 }
 
 // milliseconds rounds up: PEXPIRE 0 would delete the lock.

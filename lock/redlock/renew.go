@@ -24,7 +24,7 @@ func (b *Backend) RenewAll(ctx context.Context, requests []lock.Request) []error
 	c := call{script: renewScript}
 	limit := b.config.nodeTimeout
 	for i, r := range requests {
-		errs[i] = validate("renew", r)
+		errs[i] = r.Validate()
 		if err := ctx.Err(); errs[i] == nil && err != nil {
 			errs[i] = fmt.Errorf("redlock: renew %q: %w", r.Resource, err)
 		}

@@ -21,7 +21,7 @@ var errAgain = errors.New("the nodes have changed")
 // acquire takes the lock if its node is the first. Otherwise the node goes, or stays in
 // the queue for patience if that is not 0.
 func (b *Backend) acquire(ctx context.Context, r lock.Request, patience time.Duration) (guard.Token, error) {
-	if err := b.validate(r, true); err != nil {
+	if err := b.validate(r); err != nil {
 		return 0, err
 	}
 	ctx, cancel, err := b.session.bound(ctx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/faultlink"
+	"github.com/go-fencing/fencing/internal/outagetest"
 	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/zklock"
@@ -82,23 +83,13 @@ func TestTheSessionExpiresWhileTheHolderIsCutOff(t *testing.T) {
 	acquire(t, b, lock.Request{Resource: name, Nonce: "again", TTL: time.Second}) // in its next session
 }
 
-// The locker's only way to ZooKeeper is cut, and comes back before the end of the TTL.
 func TestACutLinkThatHealsInTimeLosesNothing(t *testing.T) {
 	t.Parallel()
 	l := link(t, servertest.ZooKeeper(t)[0])
-	b := &counter{Backend: open(t, []string{l.Addr()}), renewed: make(chan struct{}, 1)}
-	s, err := locker(t, b, lock.WithTTL(time.Minute), lock.WithRenewEvery(500*time.Millisecond)).Acquire(t.Context(), request().Resource)
-	require.NoError(t, err)
-	<-b.renewed
-	l.Cut()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err = b.Acquire(ctx, request())
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	l.Heal()
-	before := s.Deadline()
-	require.Eventually(t, func() bool { return s.Deadline().After(before) }, within, 10*time.Millisecond)
-	require.NoError(t, s.Release(t.Context()))
+	outagetest.OfLink(t, outagetest.Failure{
+		Begin: func() error { l.Cut(); return nil },
+		End:   func() error { l.Heal(); return nil },
+	}, open(t, []string{l.Addr()}))
 }
 
 // A caller who gives up after a moment is no reason to leave a server that is slow: the

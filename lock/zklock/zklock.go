@@ -122,7 +122,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 }
 
 func (b *Backend) renew(ctx context.Context, r lock.Request) error {
-	if err := b.validate(r, true); err != nil {
+	if err := b.validate(r); err != nil {
 		return err
 	}
 	ctx, cancel, err := b.session.bound(ctx)
@@ -171,7 +171,7 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 }
 
 func (b *Backend) release(ctx context.Context, r lock.Request) error {
-	if err := b.validate(r, false); err != nil {
+	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	dir, m := b.dir(r.Resource), mark(r.Nonce)
@@ -213,7 +213,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 
 func (b *Backend) inspect(ctx context.Context, resource string) (lock.Holding, error) {
 	h := lock.Holding{Resource: resource}
-	if err := (guard.Fence{Resource: resource, Token: 1, Nonce: "-"}).Validate(); err != nil {
+	if err := guard.ValidateResource(resource); err != nil {
 		return h, err
 	}
 	ctx, cancel, err := b.session.bound(ctx)
@@ -240,22 +240,16 @@ func (b *Backend) inspect(ctx context.Context, resource string) (lock.Holding, e
 	}
 }
 
-// validate refuses what ZooKeeper would take for something else.
-func (b *Backend) validate(r lock.Request, lives bool) error {
-	switch {
-	case r.Nonce == "":
-		return fmt.Errorf("the nonce is empty: %w", guard.ErrInvalid)
-	case lives && r.TTL <= 0:
-		return fmt.Errorf("TTL %v is not above 0: %w", r.TTL, guard.ErrInvalid)
-	case lives && r.TTL > lock.MaxTTL:
-		return fmt.Errorf("TTL %v is above %v: %w", r.TTL, lock.MaxTTL, guard.ErrInvalid)
-	case lives && r.TTL > longest(b.config.timeout):
+// validate checks the TTL also against the timeout that the session asks for.
+func (b *Backend) validate(r lock.Request) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if r.TTL > longest(b.config.timeout) {
 		return fmt.Errorf("a TTL of %v needs a session timeout of %v, and this back end asks for %v; give New a longer one by WithSessionTimeout, or take a TTL of %v at most: %w",
 			r.TTL, span(r.TTL), b.config.timeout, longest(b.config.timeout), guard.ErrInvalid)
-	case r.After < 0:
-		return fmt.Errorf("a token above %d is asked for, tokens are positive: %w", r.After, guard.ErrInvalid)
 	}
-	return guard.Fence{Resource: r.Resource, Token: 1, Nonce: r.Nonce}.Validate()
+	return nil
 }
 
 // span is the session timeout that a TTL needs: a renewal may be the first that a

@@ -60,6 +60,10 @@ var mutants = []mutant{
 		"l.keeper.keep(h, sent)", "l.keeper.keep(h, time.Now())", "lock", "Deadline",
 	},
 	{
+		"lock: a TTL that would delete the lock is refused", "lock/backend.go",
+		"r.TTL < time.Millisecond || ", "", "lock", "ABadRequest",
+	},
+	{
 		"lock: a lost lease stays lost", "lock/keeper.go",
 		"if h.index < 0 { // released or lost meanwhile\n\t\t\tcontinue\n\t\t}", "", "lock", ".",
 	},
