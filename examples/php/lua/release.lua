@@ -5,8 +5,9 @@
 
 local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'awaited', 'joined')
 local has = not held.err and held[1] == ARGV[1]
-local member = 'm:' .. (ARGV[3] or ARGV[1])
+local member
 if has and held[3] then
+  member = 'm:' .. (ARGV[3] or ARGV[1])
   has = redis.call('HEXISTS', KEYS[1], member) == 1
 elseif has and ARGV[3] then
   has = false
