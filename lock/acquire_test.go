@@ -59,6 +59,18 @@ func TestAcquireOutlivesADeadHolder(t *testing.T) {
 	}
 }
 
+// However rarely a waiter asks, it asks when the holder's TTL ends.
+func TestTheHoldersTTLBoundsTheWaitOfAPatientWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		acquire(t, newLocker(t, fake, lock.WithoutRenewal())) // and is never heard of again
+		begun := time.Now()
+		s := acquire(t, newLocker(t, fake, lock.WithRetryWait(time.Hour)))
+		require.LessOrEqual(t, time.Since(begun), ttl+time.Hour/8+time.Second)
+		require.NoError(t, s.Release(t.Context()))
+	})
+}
+
 func TestAcquireGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()
