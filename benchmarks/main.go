@@ -96,7 +96,7 @@ func print(s scenario, figures map[string][]result) {
 			continue
 		}
 		m := median(rs)
-		fmt.Printf("  %-16s %10.1f  %5.2f of ours  %s\n", p.name, m.figure, m.figure/ours.figure, m.note)
+		fmt.Printf("  %-17s %10.1f  %5.2f of ours  %s\n", p.name, m.figure, m.figure/ours.figure, m.note)
 	}
 }
 

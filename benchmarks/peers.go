@@ -14,7 +14,6 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/go-fencing/fencing/lock"
-	"github.com/go-fencing/fencing/lock/redislock"
 )
 
 const ttl = 10 * time.Second
@@ -23,6 +22,8 @@ const ttl = 10 * time.Second
 type peer struct {
 	name string
 	open func(url string) (engine, error)
+	// Not on the Redis that all others share: it is measured without contention.
+	elsewhere bool
 }
 
 // An engine is what one process has of a library.
@@ -33,37 +34,15 @@ type engine struct {
 }
 
 var peers = []peer{
-	{"fencing", func(url string) (engine, error) { return openOurs(url) }},
-	{"fencing, fair", func(url string) (engine, error) { return openOurs(url, lock.WithFair()) }},
-	{"bsm/redislock", openBSM},
-	{"rueidislock", openRueidis},
-	{"redsync", openRedsync},
-	{"SET NX + script", openRaw},
-}
-
-func openOurs(url string, opts ...lock.Option) (engine, error) {
-	rdb, err := client(url)
-	if err != nil {
-		return engine{}, err
-	}
-	b, err := redislock.New(rdb)
-	if err != nil {
-		return engine{}, err
-	}
-	l, err := lock.New(b, append([]lock.Option{lock.WithTTL(ttl)}, opts...)...)
-	if err != nil {
-		return engine{}, err
-	}
-	return engine{
-		lock: func(ctx context.Context, resource string) (func() error, error) {
-			s, err := l.Acquire(ctx, resource)
-			if err != nil {
-				return nil, err
-			}
-			return func() error { return s.Release(ctx) }, nil
-		},
-		close: func() { _, _ = l.Close(), rdb.Close() },
-	}, nil
+	{name: "fencing", open: func(url string) (engine, error) { return openOurs(url) }},
+	{name: "fencing, fair", open: func(url string) (engine, error) { return openOurs(url, lock.WithFair()) }},
+	{name: "bsm/redislock", open: openBSM},
+	{name: "rueidislock", open: openRueidis},
+	{name: "redsync", open: openRedsync},
+	{name: "SET NX + script", open: openRaw},
+	{name: "fencing, memory", open: openMemory, elsewhere: true},
+	{name: "fencing, files", open: openFiles, elsewhere: true},
+	{name: "fencing, Postgres", open: openPostgres, elsewhere: true},
 }
 
 func openBSM(url string) (engine, error) {

@@ -198,7 +198,8 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 		return err
 	}
 	e := b.evaluation(r, member)
-	release, keys := releaseScript, []any{&e.Lock, &e.Released}
+	room := make([]any, 0, 4+3)
+	release, keys := releaseScript, append(room, &e.Lock, &e.Released)
 	if b.inTurn.Load() || member != r.Nonce { // who has joined may never have asked
 		release, keys = releaseTurnScript, append(keys, &e.Queue, &e.Alive)
 	}

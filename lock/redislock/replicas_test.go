@@ -89,7 +89,7 @@ func TestS10_ThePromotedReplicaIsNotTheOneThatWasWaitedFor(t *testing.T) {
 	require.Eventually(t, online(2), soon, 20*time.Millisecond)
 	require.NoError(t, open(rdb, redislock.WithReplicas(2, 2*time.Second)).Do(t.Context(), resource, func(context.Context) error { return nil }))
 
-	require.NoError(t, replicas[1].SlaveOf(t.Context(), "NO", "ONE").Err()) // its link is cut, and later it is promoted
+	require.NoError(t, replicas[1].ReplicaOf(t.Context(), "NO", "ONE").Err()) // its link is cut, and later it is promoted
 	require.Eventually(t, online(1), soon, 20*time.Millisecond)
 	old, err := open(rdb, redislock.WithReplicas(1, 2*time.Second)).Acquire(t.Context(), resource)
 	require.NoError(t, err, "one replica has confirmed it")
