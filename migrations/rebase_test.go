@@ -81,13 +81,13 @@ func TestRebaseTakesTheCountersOfTheSchemaBack(t *testing.T) {
 	db.exec(t, "SELECT fencing.raise('r', 41, 'n'); INSERT INTO fencing.sequence VALUES ('r', 9223372036854775807), ('other', 9223372036854775807); UPDATE fencing.lease_counter SET token = 9223372036854775807")
 	db.refused(t, "22003", "SELECT fencing.next_token('r')")
 	db.refused(t, "22003", "SELECT fencing.lease_acquire('r', 'l', '', 1000)")
-	require.Equal(t, "sequence 9223372036854775807 41, lease_counter 9223372036854775807 41", db.rebase(t, "'r', 1"))
-	require.Equal(t, "42", db.query(t, "SELECT fencing.next_token('r')::text"))
-	require.Equal(t, "42", db.query(t, "SELECT token::text FROM fencing.lease_acquire('r', 'l', '', 60000)"))
+	require.Equal(t, "sequence 9223372036854775807 4503599627370496, lease_counter 9223372036854775807 4503599627370496", db.rebase(t, "'r', 1"))
+	require.Equal(t, "4503599627370497", db.query(t, "SELECT fencing.next_token('r')::text"))
+	require.Equal(t, "4503599627370497", db.query(t, "SELECT token::text FROM fencing.lease_acquire('r', 'l', '', 60000)"))
 	db.refused(t, "22003", "SELECT fencing.next_token('other')")
 
 	refused := db.refused(t, "55006", "SELECT fencing.rebase('r', 1)")
-	require.Contains(t, refused.Message, "'r' is held by '' with token 42")
+	require.Contains(t, refused.Message, "'r' is held by '' with token 4503599627370497")
 	db.exec(t, "SELECT fencing.lease_release('r', 'l', 'l')")
 	require.Equal(t, "nothing", db.rebase(t, "'r', 1"))
 
@@ -95,7 +95,50 @@ func TestRebaseTakesTheCountersOfTheSchemaBack(t *testing.T) {
 	db.exec(t, "SELECT fencing.raise('r', 9223372036854775807, 'n')")
 	db.rebase(t, "'r', 1000")
 	db.exec(t, "UPDATE fencing.sequence SET token = 72057594037928935 WHERE resource = 'r'")
-	require.Equal(t, "sequence 72057594037928935 1000", db.rebase(t, "'r', 1000"))
+	require.Equal(t, "sequence 72057594037928935 4503599627370496", db.rebase(t, "'r', 1000"))
+}
+
+// What was raised before a fence jumped has a token up to where it jumped from, and is
+// never let in again, whatever rebase is asked for.
+func TestAFenceIsNotLoweredBelowWhereItJumpedFrom(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	for i, poison := range []string{"4611686018427387902", "4611686018427387903", "4611686018427387904", "4611686018427387905", "9223372036854775807", "1760000000000000000"} {
+		resource := string(rune('a' + i))
+		raise := func(token, nonce string) string {
+			return "SELECT concat_ws(' ', token, nonce) FROM fencing.raise('" + resource + "', " + token + ", '" + nonce + "')"
+		}
+		db.exec(t, raise("4503599627370496", "older")+";"+raise("4503599627370501", "early")+";"+raise(poison, "poison"))
+		require.Equal(t, "fence "+poison+" 4503599627370501", db.rebase(t, "'"+resource+"', 1"))
+		require.Equal(t, "4503599627370502 next", db.query(t, raise("4503599627370502", "next")))
+		for _, token := range []string{"4503599627370496", "4503599627370501"} {
+			require.Equal(t, "4503599627370502 ", db.query(t, raise(token, "early")))
+		}
+		db.refused(t, "UF001", raise(poison, "poison"))
+	}
+
+	// Of two jumps the last one counts, and what came after it.
+	db.exec(t, "SELECT fencing.raise('z', 5, 'n'); SELECT fencing.raise('z', 1000000000000000000, 'n'); SELECT fencing.raise('z', 4611686018427387904, 'n'); SELECT fencing.raise('z', 4611686018427387905, 'n')")
+	require.Equal(t, "fence 4611686018427387905 1000000000000000000", db.rebase(t, "'z', 1"))
+	db.exec(t, "SELECT fencing.raise('y', 72057594037927936, 'n'); SELECT fencing.raise('y', 72057594037927937, 'n')")
+	for range 70 { // in steps that are none
+		db.exec(t, "SELECT fencing.raise('y', token + 72057594037927935, 'n') FROM fencing.fence WHERE resource = 'y'")
+	}
+	refused := db.refused(t, "22023", "SELECT fencing.rebase('y', 72057594037927940)")
+	require.Contains(t, refused.Message, "tokens from 72057594037927936 on were raised")
+}
+
+// The ceiling must not be forgotten behind the back of those who rebased.
+func TestTheWayDownRefusesToForgetWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	db.exec(t, poisonedStory)
+	db.rebase(t, "'r', 1000")
+	err := migrations.Down(t.Context(), db, migrations.To(4))
+	require.ErrorContains(t, err, "their earlier holders would come back")
+	db.exec(t, "UPDATE fencing.fence SET ceiling = NULL")
+	require.NoError(t, migrations.Down(t.Context(), db, migrations.To(4)))
+	require.NoError(t, migrations.Up(t.Context(), db))
 }
 
 // Whoever has entered the poisoned fence may be about to commit.

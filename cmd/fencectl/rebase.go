@@ -49,19 +49,21 @@ fence was set near 2^63, by a mistake or by hand, and acquisitions end in "impla
 jump" or "tokens exhausted". Without --yes it says what it would do, and takes it back:
 for that too it waits for the gate of the resource, 3s at most.
 
-A fence above 2^62 is lowered to 2^52, or to --to, under the gate of the resource. This
-happens once for each resource. Its earlier holders stay refused: those with a token up to
-the new one, and those with one from 2^56 above it on, which are given up for good. So
-the new one must not be below any other token that was ever raised: nobody counts to 2^52,
-but a counter of nanoseconds, say, has been beyond, and needs --to. A fence that is not
-poisoned stays as it is, with its holder.
+A poisoned fence, near 2^62 or above, is lowered under the gate of the resource: to where
+it jumped from, but not below 2^52, what a counter has got to, or --to. With --to any fence
+that has jumped by 2^56 or more is. This happens once for each resource. Its earlier
+holders stay refused: those with a token up to the new one, and those with one from 2^56
+above it on, which are given up for good. Of a fence that was poisoned before migration 5
+it is not known where it jumped from: --to must not be below any other token that was ever
+raised for it then, if 2^52 is. Any other fence stays as it is, with its holder.
 
 Counters (in Redis, where --redis names it; of sequencer/pgseq and lock/pglock) go back to
-the fence if they are near the end or above what may be raised, and up to it if they
-are behind. Others that share a counter are repaired at their next acquisition, or need a
-rebase too. Not for redisguard, objectguard, and the guards on MySQL and SQLite. What
-lock/redlock counts with is another thing under the same key: leave --redis out, and where
-its counters are poisoned too, set the field "token" there, on all nodes while nobody acquires.
+the fence, but not below 2^52, if they are near the end or above what may be raised, and up
+to it if they are too far behind. Others that share a counter are repaired at their next
+acquisition, or need a rebase too. Not for redisguard, objectguard, and the guards on MySQL
+and SQLite. What lock/redlock counts with is another thing under the same key: leave --redis
+out, and where its counters are poisoned too, set the field "token" there, on all nodes while
+nobody acquires.
 
 It refuses while the lock is held in Redis or by lock/pglock, and while a transaction under
 the fence is open; who holds the lock of another back end is refused from its next write on.
@@ -85,7 +87,7 @@ says so. It takes the owner of the fence schema.`,
 		},
 	}
 	r.keys.add(a, cmd)
-	addNumberFlag(cmd, &to, "to", "`token` that a poisoned fence is lowered to (default: 2^52, or what a counter has got to)", 1, int64(poisoned))
+	addNumberFlag(cmd, &to, "to", "`token` that a fence which has jumped is lowered to, if it has jumped from a smaller one", 1, int64(poisoned))
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "do it")
 	return cmd
 }

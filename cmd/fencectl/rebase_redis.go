@@ -87,6 +87,7 @@ func (c *redisCounter) next(h heights) (to guard.Token, change bool) {
 	}
 	to = h.fence
 	if c.none || c.token >= limit-1 {
+		to = max(to, min(rebaseTo, limit-2)) // others were counted for here, who may have no fence
 		for _, n := range h.others {
 			if n < limit-1 {
 				to = max(to, n)

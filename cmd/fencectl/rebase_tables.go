@@ -49,7 +49,7 @@ func (h heights) choose(to guard.Token) (guard.Token, error) {
 		return 0, badUsage("--to %d: tokens up to %d were handed out, or are in force for those that share the counter; a holder of one in between could come back", to, highest)
 	case given:
 		return to, nil
-	case h.fence > limit:
+	case h.fence >= limit-1:
 		return max(rebaseTo, highest), nil
 	}
 	return max(1, highest), nil
@@ -120,8 +120,7 @@ func (s staleRows) says(fence guard.Token) string {
 	if s.Rows < 0 {
 		return fmt.Sprintf("%s of %s was not looked at: this role may not read it", s.Column, s.Table)
 	}
-	return fmt.Sprintf(`%d rows of %s have a %s above the fence, so the row rule refuses their writes. They were left: once no process has a token from before,
-    UPDATE %s SET %s = %d WHERE %s > %d;`, s.Rows, s.Table, s.Column, s.Table, s.Column, fence, s.Column, fence)
+	return fmt.Sprintf("%d rows of %s have a %s above the fence, so the row rule refuses their writes. They were left: once no process has a token from before, set it to %d in those of this resource (under a trigger of \"fencectl protect\" by fencing.issue and fencing.enter)", s.Rows, s.Table, s.Column, fence)
 }
 
 // rowsAbove looks into the version columns that migrations.Protect has added, which it marks
