@@ -93,7 +93,8 @@ func (t *tx) start(ctx context.Context, more ...*pgx.QueuedQuery) error {
 }
 
 // send sends BEGIN, enter and more in one round trip, and reads the answers to the
-// first two. Of the results those of more are left; after an error none.
+// first two. Of the results those of more are left; after an error none, and more
+// has lost its callbacks.
 func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResults, error) {
 	o := t.options
 	readOnly := o.AccessMode == pgx.ReadOnly
@@ -119,6 +120,9 @@ func (t *tx) send(ctx context.Context, more ...*pgx.QueuedQuery) (pgx.BatchResul
 		_, err = results.Exec()
 	}
 	if err != nil {
+		for _, q := range more {
+			q.Fn = nil // or pgx may call it, with the error of what comes first
+		}
 		_ = results.Close() // err comes first
 		return nil, err
 	}

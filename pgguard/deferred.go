@@ -66,9 +66,21 @@ func (t *tx) carryBatch(ctx context.Context, b *pgx.Batch) (pgx.BatchResults, er
 	}
 	queries := make([]*pgx.QueuedQuery, b.Len())
 	for i, q := range b.QueuedQueries { // copies, because pgx takes notes on a query and b may have to be sent again
-		queries[i] = &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn}
+		queries[i] = &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: callback(q)}
 	}
 	return t.sendAlong(ctx, queries...)
+}
+
+// callback returns the callback that q has when its result is read, as pgx looks for
+// it then: it may be set after the batch was sent.
+func callback(q *pgx.QueuedQuery) func(pgx.BatchResults) error {
+	return func(results pgx.BatchResults) error {
+		if q.Fn != nil {
+			return q.Fn(results)
+		}
+		_, err := results.Exec()
+		return err
+	}
 }
 
 // sendAlong begins the transaction with queries, or without them if pgx refuses to

@@ -25,7 +25,13 @@ if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
-if held[1] and held[1] ~= ARGV[1] then
+-- Also in turn, where a place in the queue of one who has gone holds up the others, and
+-- where its own lock lives on for those who joined.
+local other = held[1] and held[1] ~= ARGV[1]
+if (fair or not other) and redis.call('EXISTS', KEYS[3]) == 1 then
+  return redis.error_reply('ERR this acquisition was released before it arrived')
+end
+if other then
   -- Always, for the replica's sake. A full server cannot, which is no reason to say
   -- anything but who has the lock.
   local noted = redis.pcall('HSETNX', KEYS[1], 'awaited', '')
@@ -37,9 +43,6 @@ end
 
 local token = held[2]
 if not token then
-  if redis.call('EXISTS', KEYS[3]) == 1 then
-    return redis.error_reply('ERR this acquisition was released before it arrived')
-  end
   local ahead = fair and first(KEYS[4], KEYS[5], ARGV[1])
   if ahead and ahead ~= ARGV[1] then
     return refuse('an earlier waiter')
@@ -55,7 +58,7 @@ if not token or not greater(token, after) then
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1])
-if others or ARGV[4] and ARGV[4] ~= '' then
+if others or ARGV[4] == 'awaited' then
   redis.call('HSET', KEYS[1], 'awaited', '')
 end
 return token

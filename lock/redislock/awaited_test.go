@@ -134,3 +134,33 @@ func TestAFullRedisReleasesAndSaysWhoHoldsTheLock(t *testing.T) {
 	_, err = b.Acquire(t.Context(), request())
 	require.ErrorContains(t, err, "OOM")
 }
+
+// What has been released is out, whatever comes late: it takes no place in the queue, and
+// does not touch the lock of those who joined.
+func TestAnAcquisitionThatComesAfterItsReleaseChangesNothing(t *testing.T) {
+	t.Parallel()
+	b, rdb, scheme := open(t)
+	holder, late, next := request(), request(), request()
+	_, err := b.AcquireInTurn(t.Context(), holder, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, b.Withdraw(t.Context(), late))
+	require.ErrorIs(t, b.Release(t.Context(), late), lock.ErrLost)
+	_, err = b.AcquireInTurn(t.Context(), late, time.Minute)
+	require.ErrorContains(t, err, "released before it arrived")
+
+	require.NoError(t, b.Join(t.Context(), holder, "second"))
+	require.NoError(t, b.Release(t.Context(), holder))
+	brief := holder
+	brief.TTL = time.Second
+	for _, acquire := range []func() error{
+		func() error { _, err := b.Acquire(t.Context(), brief); return err },
+		func() error { _, err := b.AcquireInTurn(t.Context(), brief, time.Minute); return err },
+	} {
+		require.ErrorContains(t, acquire(), "released before it arrived")
+	}
+	require.Greater(t, rdb.PTTL(t.Context(), scheme.Lock(holder.Resource)).Val(), time.Second, "the lock of the second one was cut short")
+
+	require.NoError(t, b.Leave(t.Context(), holder, "second"))
+	_, err = b.AcquireInTurn(t.Context(), next, time.Minute)
+	require.NoError(t, err, "one who has gone has a place in the queue")
+}

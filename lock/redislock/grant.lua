@@ -7,7 +7,7 @@ if not ARGV[5] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
   local token = redis.call('INCR', KEYS[2])
   if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
     redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
-    if ARGV[4] then
+    if ARGV[4] == 'awaited' then
       redis.call('HSET', KEYS[1], 'awaited', '')
     end
     redis.call('PEXPIRE', KEYS[1], ARGV[3])

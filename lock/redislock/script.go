@@ -67,6 +67,8 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return reply, err
 		}
 	}
