@@ -59,20 +59,27 @@ func compare(ctx context.Context, url, only string, runs int) error {
 			continue
 		}
 		fmt.Printf("\n%s (%s)\n", s.name, s.unit)
-		figures := make(map[string][]result)
+		figures, failed := make(map[string][]result), make(map[string]error)
 		for range runs {
 			for _, p := range peers {
-				if s.skip != nil && s.skip(p) {
+				if failed[p.name] != nil || s.skip != nil && s.skip(p) {
 					continue
 				}
 				r, err := measure(ctx, s, p, url)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, p.name, err)
+				switch {
+				case ctx.Err() != nil:
+					return ctx.Err()
+				case err != nil:
+					failed[p.name] = err // which is a result, too
+				default:
+					figures[p.name] = append(figures[p.name], r)
 				}
-				figures[p.name] = append(figures[p.name], r)
 			}
 		}
-		print(s, figures)
+		print(s, figures, failed)
+		if err := failed[peers[0].name]; err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 	}
 	return nil
 }
@@ -83,15 +90,22 @@ func measure(ctx context.Context, s scenario, p peer, url string) (result, error
 		return result{}, err
 	}
 	defer e.close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return s.run(ctx, env{engine: e, peer: p, url: url})
 }
 
-func print(s scenario, figures map[string][]result) {
-	ours := median(figures[peers[0].name])
+func print(s scenario, figures map[string][]result, failed map[string]error) {
+	var ours result
+	if rs := figures[peers[0].name]; len(rs) > 0 {
+		ours = median(rs)
+	}
 	for _, p := range peers {
 		rs := figures[p.name]
+		if err := failed[p.name]; err != nil {
+			fmt.Printf("  %-17s failed after %d runs: %v\n", p.name, len(rs), err)
+			continue
+		}
 		if len(rs) == 0 {
 			continue
 		}
