@@ -3,6 +3,7 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,13 +127,15 @@ func TestNoQuorumIsAnErrorThatSaysSo(t *testing.T) {
 		require.NoError(t, m.Kill())
 	}
 	b := open(t, []string{e.Members[2].Addr()})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	begun := time.Now()
-	_, err := b.Acquire(ctx, request())
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, e.Members[2].Addr()+" granted no session")
-	require.Less(t, time.Since(begun), 8*time.Second)
+	// The member that is left closes its port for moments, while it looks for a leader.
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		begun := time.Now()
+		_, err := b.Acquire(ctx, request())
+		return errors.Is(err, context.DeadlineExceeded) && time.Since(begun) < 8*time.Second &&
+			strings.Contains(err.Error(), e.Members[2].Addr()+" granted no session")
+	}, within, time.Millisecond)
 	for _, m := range e.Members[:2] {
 		require.NoError(t, m.Restart(t.Context()))
 	}
