@@ -242,6 +242,13 @@ func TestCluster(t *testing.T) {
 // moveSlot moves the slot of key, with all that is in it, to another master.
 func moveSlot(t *testing.T, rdb *redis.ClusterClient, key string) {
 	t.Helper()
+	moveKeys(t, rdb, key)()
+}
+
+// moveKeys moves all that is in the slot of key to another master. The slot itself is
+// on its way there until arrive is called.
+func moveKeys(t *testing.T, rdb *redis.ClusterClient, key string) (arrive func()) {
+	t.Helper()
 	ctx := t.Context()
 	from, err := rdb.MasterForKey(ctx, key)
 	require.NoError(t, err)
@@ -282,10 +289,12 @@ func moveSlot(t *testing.T, rdb *redis.ClusterClient, key string) {
 		}
 		do(from, args...)
 	}
-	do(to, "cluster", "setslot", slot, "node", id(to))
-	do(from, "cluster", "setslot", slot, "node", id(to))
-	for _, m := range masters {
-		do(m, "cluster", "setslot", slot, "node", id(to))
+	return func() {
+		do(to, "cluster", "setslot", slot, "node", id(to))
+		do(from, "cluster", "setslot", slot, "node", id(to))
+		for _, m := range masters {
+			do(m, "cluster", "setslot", slot, "node", id(to))
+		}
 	}
 }
 
