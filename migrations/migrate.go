@@ -55,7 +55,8 @@ func Up(ctx context.Context, db DBTX, opts ...Option) error {
 
 // Down takes the schema back to the version of [To], by default to 0: then
 // everything is dropped, every fence with it. ErrProtected, and nothing changed,
-// while tables have triggers of [Protect].
+// while tables have triggers of [Protect]. An error that says what to do, too, while
+// resources have been rebased: their earlier holders would come back.
 func Down(ctx context.Context, db DBTX, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
