@@ -20,7 +20,7 @@ func FuzzKeys(f *testing.F) {
 			return
 		}
 		k, other := s.Keys(a, nonce), s.Keys(b, nonce)
-		keys := []string{k.Lock, k.Counter, k.Released, k.Queue, k.Alive}
+		keys := []string{k.Lock, k.Counter, k.Released, k.Members, k.Queue, k.Alive}
 		for i, key := range keys {
 			require.Equal(t, slot(keys[0]), slot(key), "a script with %q and %q is not for one node", keys[0], key)
 			require.True(t, strings.HasPrefix(key, prefix+":"))
@@ -29,7 +29,7 @@ func FuzzKeys(f *testing.F) {
 		if a == b {
 			return
 		}
-		for i, key := range []string{other.Lock, other.Queue, other.Alive} {
+		for i, key := range []string{other.Lock, other.Members, other.Queue, other.Alive} {
 			require.NotContains(t, keys, key, "key %d of another resource", i)
 		}
 	})

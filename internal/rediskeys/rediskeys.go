@@ -58,6 +58,7 @@ type Keys struct {
 	Lock     string
 	Counter  string // shared with the other resources of the shard
 	Released string // says for a short time that the acquisition of that nonce, or the member of that name, has released
+	Members  string // the hash of those who share the lock
 	Queue    string // the list of those who wait in order
 	Alive    string // the hash that has until when each of them is presumed alive
 }
@@ -68,7 +69,7 @@ func (s Scheme) Keys(resource, member string) Keys {
 	var digits [5]byte // of MaxShards-1
 	shard := strconv.AppendUint(digits[:0], uint64(s.shard(resource)), 10)
 	var all strings.Builder
-	all.Grow(5*(len(s.Prefix)+len(":released:{}:")+len(shard)) + 3*len(resource) + len(member))
+	all.Grow(6*(len(s.Prefix)+len(":released:{}:")+len(shard)) + 4*len(resource) + len(member))
 	key := func(kind, end, name string) string {
 		begin := all.Len()
 		all.WriteString(s.Prefix)
@@ -82,6 +83,7 @@ func (s Scheme) Keys(resource, member string) Keys {
 		Lock:     key(":lock:{", "}:", resource),
 		Counter:  key(":fence:{", "}", ""),
 		Released: key(":released:{", "}:", member),
+		Members:  key(":members:{", "}:", resource),
 		Queue:    key(":queue:{", "}:", resource),
 		Alive:    key(":alive:{", "}:", resource),
 	}

@@ -9,56 +9,78 @@
 
 local after, fair = ARGV[5] or '0', ARGV[8]
 
-local function refuse(holder, silent)
+local function refuse(holder, remaining, silent)
   if fair then
     enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[8])
   end
-  return {0, holder, redis.call('PTTL', KEYS[1]), silent}
+  return {0, holder, remaining, silent}
 end
 
-local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder')
-if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
+local value = redis.pcall('GET', KEYS[1])
+local state, nonce, rest
+if type(value) == 'string' then
+  state, nonce, rest = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(.*)$')
+end
+if value and not state then
   if ARGV[7] == 'shared' then
     -- A replica would answer too, from what it knows; a write makes it say what it is.
     redis.call('DEL', KEYS[3])
-    return refuse('a user of another library', 1)
+    return refuse('a user of another library', redis.call('PTTL', KEYS[1]), 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
+local held = value and state ~= 'free'
+local other = held and nonce ~= ARGV[1]
 -- Also in turn, where a place in the queue of one who has gone holds up the others, and
 -- where its own lock lives on for those who joined.
-local other = held[1] and held[1] ~= ARGV[1]
-if (fair or not other) and redis.call('EXISTS', KEYS[3]) == 1 then
+if (fair or not other) and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
   return redis.error_reply('ERR this acquisition was released before it arrived')
 end
+
 if other then
-  -- Always, for the replica's sake. A full server cannot, which is no reason to say
-  -- anything but who has the lock.
-  local noted = redis.pcall('HSETNX', KEYS[1], 'awaited', '')
-  if type(noted) == 'table' and not string.find(noted.err, 'OOM', 1, true) then
+  -- A release is made known if anybody asked, and may be passed on if nobody asked but
+  -- the one to whom it goes.
+  local asked, noted = '?' .. ARGV[1] .. '\n'
+  if state == 'held' or state == 'want' and not string.find(rest, '\n?', 1, true) then
+    noted = redis.pcall('SET', KEYS[1], 'fencing want ' .. nonce .. '\n' .. rest .. asked, 'KEEPTTL')
+  elseif state == 'want' and not string.find(rest, asked, 1, true) then
+    noted = redis.pcall('SETRANGE', KEYS[1], 8, 'many')
+  else
+    noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
+  end
+  -- A full server cannot, which is no reason to say anything but who has the lock.
+  if type(noted) == 'table' and noted.err and not string.find(noted.err, 'OOM', 1, true) then
     return noted
   end
-  return refuse(held[3])
+  return refuse(string.match(rest, '^[^\n]*\n([^\n]*)'), redis.call('PTTL', KEYS[1]))
 end
-
-local token = held[2]
-if not token then
-  local ahead = fair and first(KEYS[4], KEYS[5], ARGV[1])
+if fair and not held then
+  local ahead = first(KEYS[4], KEYS[5], ARGV[1])
   if ahead and ahead ~= ARGV[1] then
-    return refuse('an earlier waiter')
+    return refuse('an earlier waiter', -2)
   end
 end
-if not token or not greater(token, after) then
+
+local token = held and string.match(rest, '^%d+')
+if token and greater(token, after) then
+  rest = string.sub(rest, #token + 1)
+else
+  local last = token
   local refusal
   token, refusal = advance(KEYS[2], after, ARGV[6])
   if not token then
     return refusal
   end
-  redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
+  rest = held and string.sub(rest, #last + 1) or '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n'
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1])
-if others or ARGV[4] == 'awaited' then
-  redis.call('HSET', KEYS[1], 'awaited', '')
+local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or ARGV[4] == 'awaited'
+if not held or state == 'held' then
+  state = others and 'want' or 'held'
+end
+value = 'fencing ' .. state .. ' ' .. ARGV[1] .. '\n' .. token .. rest
+if state == 'join' then -- other members may count on a longer TTL
+  redis.call('SET', KEYS[1], value, 'KEEPTTL')
+else
+  redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
 end
 return token

@@ -1,18 +1,21 @@
 -- The usual acquisition, of a lock that is free, comes first: without the functions
 -- below, which a script makes anew on each run and which cost as much as the rest.
 -- KEYS and ARGV are those of acquire.lua.
-if not ARGV[5] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
-  -- What can fail comes before the first write to the lock: scripts do not roll
-  -- back.
-  local token = redis.call('INCR', KEYS[2])
-  if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
-    redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
-    if ARGV[4] == 'awaited' then
-      redis.call('HSET', KEYS[1], 'awaited', '')
+if not ARGV[5] then
+  local old = redis.call('GET', KEYS[1])
+  local freed = old and string.sub(old, 1, 13) == 'fencing free '
+  if not old or freed and string.find(old, ARGV[1], 14, true) ~= 14 then
+    if redis.call('EXISTS', KEYS[3]) == 0 then
+      -- What can fail comes before the first write to the lock: scripts do not roll
+      -- back.
+      local token = redis.call('INCR', KEYS[2])
+      if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
+        redis.call('SET', KEYS[1], (ARGV[4] == 'awaited' and 'fencing want ' or 'fencing held ') .. ARGV[1] .. '\n'
+          .. token .. '\n' .. ARGV[2] .. '\n' .. (freed and string.sub(old, 14) or '\n'), 'PX', ARGV[3])
+        return token
+      end
+      redis.call('DECR', KEYS[2])
     end
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    return token
   end
-  redis.call('DECR', KEYS[2])
 end
 

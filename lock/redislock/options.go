@@ -49,8 +49,7 @@ func WithMaxJump(d guard.Token) Option { return func(c *config) { c.maxJump = d 
 // WithKeys keeps the lock of a resource under a key of your choice, so that it
 // excludes the locks of another library during a migration: one that sets a string
 // with NX under that key, as redsync does. Whatever is found there and is no lock
-// of ours counts as held. (bsm/redislock excludes ours too, but reports it as a
-// WRONGTYPE error and not as a lock that is held.) The two keys of a resource
+// of ours counts as held. The two keys of a resource
 // differ, and in Cluster they need one hash tag.
 func WithKeys(names func(resource string) (lock, counter string)) Option {
 	return func(c *config) { c.names, c.mode = names, shared }
@@ -123,7 +122,7 @@ func (c config) keys(resource, member string) rediskeys.Keys {
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.
 	return rediskeys.Keys{
-		Lock: lock, Counter: counter, Released: counter + ":released:" + member,
+		Lock: lock, Counter: counter, Released: counter + ":released:" + member, Members: counter + ":members:" + resource,
 		Queue: counter + ":queue:" + resource, Alive: counter + ":alive:" + resource,
 	}
 }

@@ -25,10 +25,10 @@ import (
 // What the users of other lock libraries reported, on a real server. More of it is
 // in the tests of package lock and in locktest.
 
-// A release on a cancelled context must not leave the key for a whole TTL.
-func TestReleaseOnACancelledContextFreesTheKey(t *testing.T) {
+// A release on a cancelled context must not leave the lock for a whole TTL.
+func TestReleaseOnACancelledContextFreesTheLock(t *testing.T) {
 	t.Parallel()
-	b, rdb, scheme := open(t)
+	b, _, _ := open(t)
 	l, err := lock.New(b, lock.WithTTL(time.Hour))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -36,11 +36,18 @@ func TestReleaseOnACancelledContextFreesTheKey(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.NoError(t, s.Release(ctx))
-	require.Zero(t, rdb.Exists(t.Context(), scheme.Lock("inventory:sku-42")).Val())
+	requireFree(t, b, "inventory:sku-42")
+}
+
+func requireFree(t *testing.T, b *redislock.Backend, resource string, message ...any) {
+	t.Helper()
+	h, err := b.Inspect(t.Context(), resource)
+	require.NoError(t, err)
+	require.Zero(t, h.Members, message...)
 }
 
 // An acquisition whose reply is lost must not leave it either.
-func TestALostReplyLeavesNoKey(t *testing.T) {
+func TestALostReplyLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	server := servertest.NewRedis(t, localserver.RedisOptions{})
 	var deaf atomic.Bool
@@ -65,9 +72,13 @@ func TestALostReplyLeavesNoKey(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lock.ErrHeld, "an outcome that is unknown is not a lock that is held")
 	deaf.Store(false)
-	key := rediskeys.Default().Lock("inventory:sku-42")
 	require.Equal(t, "1", direct.Get(t.Context(), rediskeys.Default().Counter("inventory:sku-42")).Val(), "the script has run")
-	require.Eventually(t, func() bool { return direct.Exists(t.Context(), key).Val() == 0 }, soon, 10*time.Millisecond)
+	seen, err := redislock.New(direct)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		h, err := seen.Inspect(t.Context(), "inventory:sku-42")
+		return err == nil && h.Members == 0
+	}, soon, 10*time.Millisecond)
 	require.NoError(t, l.Do(t.Context(), "inventory:sku-42", func(context.Context) error { return nil }))
 }
 

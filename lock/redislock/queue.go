@@ -16,14 +16,7 @@ var queueLua string
 //go:embed withdraw.lua
 var withdrawLua string
 
-//go:embed handover.lua
-var handoverLua string
-
-var (
-	acquireTurnScript = newScript(rediskeys.CounterLua + queueLua + acquireLua)
-	releaseTurnScript = newScript(releaseLua + queueLua + handoverLua)
-	withdrawScript    = newScript(queueLua + withdrawLua)
-)
+var acquireTurnScript = newScript(rediskeys.CounterLua + queueLua + acquireLua)
 
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
 // queue: either all processes use a resource with lock.WithFair, or none.
@@ -44,6 +37,6 @@ func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
 		return err
 	}
 	e := b.evaluation(r, r.Nonce)
-	reply, err := e.run(ctx, b.calls.do, withdrawScript, 3, &e.Lock, &e.Queue, &e.Alive, &e.request.Nonce, b.publish)
-	return b.outcome("withdraw", r.Resource, e.Keys, reply, err)
+	reply, err := e.run(ctx, b.calls.do, b.releases.withdraw, 3, &e.Lock, &e.Queue, &e.Alive, &e.request.Nonce)
+	return b.outcome("withdraw", e, reply, err)
 }

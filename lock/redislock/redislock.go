@@ -1,7 +1,7 @@
 // Package redislock is the lock back end on Redis, through a go-redis client for
 // a single server, Sentinel or Cluster.
 //
-// A lock is a hash under <prefix>:lock:{shard}:<resource> with a TTL; its token
+// A lock is a string under <prefix>:lock:{shard}:<resource> with a TTL; its token
 // comes from the counter <prefix>:fence:{shard}, which has none. Every call is one
 // script on one slot, and safe to repeat, since go-redis repeats calls by itself.
 // Many calls at once share round trips. A release is published on a channel that has
@@ -39,13 +39,13 @@ var acquireLua string
 //go:embed renew.lua
 var renewLua string
 
-//go:embed release.lua
-var releaseLua string
+//go:embed join.lua
+var joinLua string
 
 var (
 	acquireScript = newScript(grantLua + rediskeys.CounterLua + acquireLua)
 	renewScript   = newScript(renewLua)
-	releaseScript = newScript(releaseLua)
+	joinScript    = newScript(joinLua)
 )
 
 // A Backend keeps locks in Redis. It is safe for concurrent use and implements
@@ -57,8 +57,9 @@ type Backend struct {
 	hub    *hub
 	inTurn atomic.Bool // some lock was asked for in turn
 
+	releases *releaseScripts
+
 	// Arguments of the scripts that never change.
-	publish any // the command by which a release is made known
 	maxJump any
 	mode    any
 }
@@ -72,10 +73,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	}
 	b := &Backend{
 		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
-		publish: "PUBLISH", maxJump: int64(c.maxJump), mode: c.mode,
+		releases: &published, maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {
-		b.publish = "SPUBLISH"
+		b.releases = &publishedInSlot
 	}
 	return b, nil
 }
@@ -171,7 +172,22 @@ func (b *Backend) refused(r lock.Request, keys rediskeys.Keys, reply []any) erro
 }
 
 // Renew implements [lock.Backend].
-func (b *Backend) Renew(ctx context.Context, r lock.Request) error { return b.Join(ctx, r, "") }
+func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	e := b.evaluation(r, "")
+	reply, err := e.run(ctx, b.calls.do, renewScript, 1, &e.Lock, &e.request.Nonce, &e.ttl)
+	if reply == int64(-1) {
+		return b.renewShared(ctx, e)
+	}
+	return b.outcome("renew", e, reply, err)
+}
+
+func (b *Backend) renewShared(ctx context.Context, e *evaluation) error {
+	reply, err := e.run(ctx, b.calls.do, joinScript, 2, &e.Lock, &e.Members, &e.request.Nonce, &e.ttl)
+	return b.outcome("renew", e, reply, err)
+}
 
 // Join implements [lock.Joiner].
 func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error {
@@ -179,36 +195,8 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	e := b.evaluation(r, member)
-	var reply any
-	var err error
-	if member == "" {
-		reply, err = e.run(ctx, b.calls.do, renewScript, 1, &e.Lock, &e.request.Nonce, &e.ttl)
-	} else {
-		reply, err = e.run(ctx, b.calls.do, renewScript, 2, &e.Lock, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
-	}
-	return b.outcome("renew", r.Resource, e.Keys, reply, err)
-}
-
-// Release implements [lock.Backend].
-func (b *Backend) Release(ctx context.Context, r lock.Request) error { return b.Leave(ctx, r, r.Nonce) }
-
-// Leave implements [lock.Joiner].
-func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) error {
-	if err := r.ValidateOwner(); err != nil {
-		return err
-	}
-	e := b.evaluation(r, member)
-	room := make([]any, 0, 4+3)
-	release, keys := releaseScript, append(room, &e.Lock, &e.Released)
-	if b.inTurn.Load() || member != r.Nonce { // who has joined may never have asked
-		release, keys = releaseTurnScript, append(keys, &e.Queue, &e.Alive)
-	}
-	args := append(keys, &e.request.Nonce, b.publish)
-	if member != r.Nonce {
-		args = append(args, &e.member)
-	}
-	reply, err := e.run(ctx, b.calls.do, release, len(keys), args...)
-	return b.outcome("release", r.Resource, e.Keys, reply, err)
+	reply, err := e.run(ctx, b.calls.do, joinScript, 3, &e.Lock, &e.Members, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
+	return b.outcome("join", e, reply, err)
 }
 
 // Inspect implements [lock.Inspector].
@@ -218,45 +206,48 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		return h, err
 	}
 	keys := b.config.keys(resource, "")
-	var fields *redis.MapStringStringCmd
+	var value *redis.StringCmd
 	var left *redis.DurationCmd
-	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields, left = p.HGetAll(ctx, keys.Lock), p.PTTL(ctx, keys.Lock)
+	var members *redis.IntCmd
+	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		value, left, members = p.Get(ctx, keys.Lock), p.PTTL(ctx, keys.Lock), p.HLen(ctx, keys.Members)
 		return nil
 	})
-	if says(err, "WRONGTYPE") && b.config.mode == shared {
+	if errors.Is(value.Err(), redis.Nil) {
+		return h, nil
+	}
+	state, rest, ours := strings.Cut(strings.TrimPrefix(value.Val(), "fencing "), " ")
+	switch foreign := says(value.Err(), "WRONGTYPE") || value.Err() == nil && (!ours || len(state) != len("held")); {
+	case foreign && b.config.mode == shared:
 		h.Holder, h.Members, h.Remaining = "a user of another library", 1, max(0, left.Val())
 		return h, nil
-	}
-	if err != nil {
+	case foreign:
+		return h, b.failed("inspect", resource, keys, errors.New("WRONGTYPE the key of the lock has something that is no lock"))
+	case err != nil:
 		return h, b.failed("inspect", resource, keys, err)
-	}
-	token, held := fields.Val()["token"]
-	if !held {
+	case state == "free":
 		return h, nil
 	}
-	h.Holder, h.Remaining = fields.Val()["holder"], max(0, left.Val())
-	h.Members = 1 // unless another one ever joined
-	if _, joined := fields.Val()["joined"]; joined {
-		h.Members = 0
+	lines := strings.SplitN(rest, "\n", 4) // nonce, token, holder
+	if len(lines) < 4 {
+		return h, b.failed("inspect", resource, keys, fmt.Errorf("the lock has %d lines in place of 4", len(lines)))
 	}
-	for name := range fields.Val() {
-		if strings.HasPrefix(name, "m:") {
-			h.Members++
-		}
+	h.Holder, h.Remaining, h.Members = lines[2], max(0, left.Val()), 1
+	if state == "join" {
+		h.Members = int(members.Val())
 	}
-	return h, h.Token.UnmarshalText([]byte(token))
+	return h, h.Token.UnmarshalText([]byte(lines[1]))
 }
 
 // outcome turns the reply of a script that returns 1 or 0 into nil or ErrLost.
-func (b *Backend) outcome(what, resource string, keys rediskeys.Keys, reply any, err error) error {
+func (b *Backend) outcome(what string, e *evaluation, reply any, err error) error {
 	switch {
 	case says(err, "WRONGTYPE"):
-		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, resource, keys.Lock, lock.ErrLost)
+		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, e.request.Resource, e.Lock, lock.ErrLost)
 	case err != nil:
-		return b.failed(what, resource, keys, err)
+		return b.failed(what, e.request.Resource, e.Keys, err)
 	case reply != int64(1):
-		return fmt.Errorf("redislock: %s %q: %w", what, resource, lock.ErrLost)
+		return fmt.Errorf("redislock: %s %q: %w", what, e.request.Resource, lock.ErrLost)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package redislock_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,8 +145,15 @@ func TestTheCounterNeverExpiresAndTheLockAlwaysDoes(t *testing.T) {
 	require.Equal(t, time.Duration(-1), rdb.TTL(t.Context(), scheme.Counter(r.Resource)).Val())
 	require.Greater(t, rdb.PTTL(t.Context(), scheme.Lock(r.Resource)).Val(), 50*time.Second)
 	require.NoError(t, b.Release(t.Context(), r))
-	left := rdb.PTTL(t.Context(), scheme.Keys(r.Resource, r.Nonce).Released).Val()
-	require.Greater(t, left, time.Duration(0), "the mark of a release goes by itself")
+	left := rdb.PTTL(t.Context(), scheme.Lock(r.Resource)).Val()
+	require.Greater(t, left, 50*time.Second, "what is left of a lock says who had it")
+	require.LessOrEqual(t, left, r.TTL, "and goes by itself")
+	require.ErrorIs(t, b.Release(t.Context(), request()), lock.ErrLost)
+	require.Len(t, rdb.Keys(t.Context(), scheme.Prefix+":*").Val(), 3, "counter, lock, and the mark of the nonce that had no lock")
+	lost := request()
+	require.ErrorIs(t, b.Release(t.Context(), lost), lock.ErrLost)
+	left = rdb.PTTL(t.Context(), scheme.Keys(r.Resource, lost.Nonce).Released).Val()
+	require.Greater(t, left, 5*time.Second)
 	require.LessOrEqual(t, left, 10*time.Second)
 }
 
@@ -161,20 +170,63 @@ func TestARepeatedReleaseIsTheSameRelease(t *testing.T) {
 	other := request()
 	_, err = b.Acquire(t.Context(), other)
 	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context(), r), "another has it since")
+	require.NoError(t, b.Renew(t.Context(), other), "and still does")
 	require.NoError(t, b.Release(t.Context(), other))
-	require.NoError(t, b.Release(t.Context(), r), "whoever had the lock since")
 	require.ErrorIs(t, b.Release(t.Context(), request()), lock.ErrLost)
+}
+
+// Later nobody knows any more what became of it, and it is no loss either.
+func TestAReleaseRepeatedByTheClientIsNoLoss(t *testing.T) {
+	t.Parallel()
+	server := servertest.NewRedis(t, localserver.RedisOptions{})
+	direct, err := redislock.New(client(t, server.URL()))
+	require.NoError(t, err)
+	var deaf atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), MaxRetries: 3, ReadTimeout: 300 * time.Millisecond,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return deafConn{conn, &deaf}, err
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b, err := redislock.New(rdb)
+	require.NoError(t, err)
+
+	r := request()
+	_, err = b.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context(), r)) // now the server knows the scripts
+	r = request()
+	_, err = b.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	deaf.Store(true)
+	released := make(chan error, 1)
+	go func() { released <- b.Release(t.Context(), r) }()
+	for range 2 { // another one comes, and goes
+		other := request()
+		require.Eventually(t, func() bool { _, err := direct.Acquire(t.Context(), other); return err == nil }, soon, time.Millisecond)
+		require.NoError(t, direct.Release(t.Context(), other))
+	}
+	deaf.Store(false)
+	err = <-released
+	require.ErrorIs(t, err, lock.ErrUnknown)
+	require.NotErrorIs(t, err, lock.ErrLost)
+
+	lost := request()
+	require.ErrorIs(t, b.Release(t.Context(), lost), lock.ErrLost, "sent once")
 }
 
 // An undo may overtake the acquisition that it undoes.
 func TestALateAcquireIsRefusedAfterItsRelease(t *testing.T) {
 	t.Parallel()
-	b, rdb, scheme := open(t)
+	b, _, _ := open(t)
 	r := request()
 	require.ErrorIs(t, b.Release(t.Context(), r), lock.ErrLost)
 	_, err := b.Acquire(t.Context(), r)
 	require.ErrorContains(t, err, "released before it arrived")
-	require.Zero(t, rdb.Exists(t.Context(), scheme.Lock(r.Resource)).Val(), "an orphan for a whole TTL")
+	requireFree(t, b, r.Resource, "an orphan for a whole TTL")
 }
 
 func TestABadRequestTouchesNoKey(t *testing.T) {

@@ -83,8 +83,12 @@ func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
 		cmds = b.pipeline(ctx, g, errs, renewScript.Eval)
 	}
 	for i, r := range g.requests {
-		if cmds[i] != nil {
-			errs[i] = b.outcome("renew", r.Resource, b.config.keys(r.Resource, ""), cmds[i].Val(), cmds[i].Err())
+		switch {
+		case cmds[i] == nil:
+		case cmds[i].Val() == int64(-1):
+			errs[i] = b.renewShared(ctx, b.evaluation(r, ""))
+		default:
+			errs[i] = b.outcome("renew", b.evaluation(r, ""), cmds[i].Val(), cmds[i].Err())
 		}
 	}
 	return errs

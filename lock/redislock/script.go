@@ -35,6 +35,7 @@ type evaluation struct {
 	request lock.Request
 	member  string
 	ttl     int64 // in milliseconds
+	sent    sent
 	room    [firstKey + 5 + 8]any
 	args    []any // of the command, in the room
 	cmd     redis.Cmd
@@ -42,6 +43,18 @@ type evaluation struct {
 
 func (b *Backend) evaluation(r lock.Request, member string) *evaluation {
 	return &evaluation{Keys: b.config.keys(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
+}
+
+// sent is the number of keys of a command, below 10, and counts how often it was sent:
+// go-redis repeats a command whose reply did not come, and tells nobody.
+type sent struct {
+	keys  [1]byte
+	times int
+}
+
+func (s *sent) MarshalBinary() ([]byte, error) {
+	s.times++
+	return s.keys[:], nil
 }
 
 // A call sends the command of an evaluation.
@@ -53,12 +66,14 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 	if ctx.Err() != nil { // a client for Cluster would not look
 		return nil, context.Cause(ctx)
 	}
-	e.args = append(append(e.room[:0], "evalsha", s.hash, keys), args...)
+	e.sent = sent{keys: [1]byte{'0' + byte(keys)}}
+	e.args = append(append(e.room[:0], "evalsha", s.hash, &e.sent), args...)
 	begun := time.Now()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		reply, err := send(ctx, e)
 		if says(err, "NOSCRIPT") {
 			e.args[0], e.args[1] = "eval", s.source
+			e.sent.times = 0
 			reply, err = send(ctx, e)
 		}
 		if !migrating(err) || time.Since(begun) > migrationWait {

@@ -1,7 +1,9 @@
--- Takes a contender out of the queue of a fair lock; follows queue.lua.
--- KEYS: lock, queue, alive. ARGV: nonce, how to publish.
+-- Takes a contender out of the queue of a fair lock; follows publish.lua or
+-- spublish.lua, and queue.lua.
+-- KEYS: lock, queue, alive. ARGV: nonce.
 dequeue(KEYS[2], KEYS[3], ARGV[1])
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  wake(ARGV[2], KEYS[1], KEYS[2], KEYS[3])
+local value = redis.pcall('GET', KEYS[1])
+if not value or type(value) == 'string' and string.sub(value, 1, 13) == 'fencing free ' then
+  wake(publish, KEYS[1], KEYS[2], KEYS[3])
 end
 return 1
