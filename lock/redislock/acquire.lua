@@ -1,9 +1,10 @@
 -- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
 -- fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
--- holder, TTL in ms; from here on what is not needed may be left out: 'awaited' or ''
--- if others wait beside the caller, after, greatest jump, 'shared' if another library
--- may keep something under the lock's key, and if fair: patience in ms.
+-- holder, TTL in ms; from here on what is not needed may be left out: whether somebody
+-- beside the caller waits, '' or 'awaited', or a number if the caller itself waits and
+-- listens; after, greatest jump, 'shared' if another library may keep something under
+-- the lock's key, and if fair: patience in ms.
 -- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
 -- its release wakes nobody, or {-1, counter} for a jump.
 
@@ -31,19 +32,25 @@ if value and not state then
 end
 local held = value and state ~= 'free'
 local other = held and nonce ~= ARGV[1]
--- Also in turn, where a place in the queue of one who has gone holds up the others, and
--- where its own lock lives on for those who joined.
-if (fair or not other) and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
+-- Also where it would only be noted as one that waits, since who has gone would hold up
+-- the others; and where its own lock lives on for those who joined.
+if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
   return redis.error_reply('ERR this acquisition was released before it arrived')
 end
 
 if other then
-  -- A release is made known if anybody asked, and may be passed on if nobody asked but
-  -- the one to whom it goes.
-  local asked, noted = '?' .. ARGV[1] .. '\n'
-  if state == 'held' or state == 'want' and not string.find(rest, '\n?', 1, true) then
-    noted = redis.pcall('SET', KEYS[1], 'fencing want ' .. nonce .. '\n' .. rest .. asked, 'KEEPTTL')
-  elseif state == 'want' and not string.find(rest, asked, 1, true) then
+  -- One of those who ask is noted: who listens may be granted the lock by its release.
+  -- If more than one ask, that alone is: then each second release is for all.
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local before, asked, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t%d*\t(%d+)[^\n]*\n$')
+  local stale = asked and (now - since > (asked == ARGV[1] and 1000 or 3000) or now < tonumber(since))
+  local noted
+  if state == 'held' or state == 'want' and not asked or stale then
+    local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
+    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. (before or rest)
+      .. '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n', 'KEEPTTL')
+  elseif state == 'want' and asked ~= ARGV[1] then
     noted = redis.pcall('SETRANGE', KEYS[1], 8, 'many')
   else
     noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
@@ -73,7 +80,7 @@ else
   end
   rest = held and string.sub(rest, #last + 1) or '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n'
 end
-local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or ARGV[4] == 'awaited'
+local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or not fair and ARGV[4] and ARGV[4] ~= ''
 if not held or state == 'held' then
   state = others and 'want' or 'held'
 end

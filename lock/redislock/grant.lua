@@ -9,8 +9,8 @@ if not ARGV[5] then
       -- What can fail comes before the first write to the lock: scripts do not roll
       -- back.
       local token = redis.call('INCR', KEYS[2])
-      if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
-        redis.call('SET', KEYS[1], (ARGV[4] == 'awaited' and 'fencing want ' or 'fencing held ') .. ARGV[1] .. '\n'
+      if token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
+        redis.call('SET', KEYS[1], (ARGV[4] and ARGV[4] ~= '' and 'fencing want ' or 'fencing held ') .. ARGV[1] .. '\n'
           .. token .. '\n' .. ARGV[2] .. '\n' .. (freed and string.sub(old, 14) or '\n'), 'PX', ARGV[3])
         return token
       end

@@ -21,6 +21,10 @@ local free = has and (state ~= 'join' or redis.call('EXISTS', KEYS[2]) == 0)
 if free then
   redis.call('DEL', KEYS[1])
 end
+local noted = not has and type(value) == 'string' and string.find(value, '\n?' .. ARGV[1] .. '\t', 1, true)
+if noted then -- as one that waits
+  redis.call('SET', KEYS[1], string.sub(value, 1, noted), 'KEEPTTL')
+end
 local again = has or redis.call('EXISTS', KEYS[3]) == 1
   or ARGV[1] == ARGV[2] and (last == ARGV[1] or state == 'free' and nonce == ARGV[1])
 -- The mark says for 10 s that this member is out, whatever comes late: its own release

@@ -1,27 +1,26 @@
--- The release of a lock for one that waits, unless others were refused it; comes after
--- publish.lua or spublish.lua and before release.lua, which follows where it does not
--- grant.
--- KEYS: lock, counter, mark of the next nonce. ARGV: nonce, nonce of the next one, its holder, its TTL in ms,
--- 'awaited' or '' if still others wait beside it.
+-- The release of a lock for one that waits, unless others were refused it; follows
+-- publish.lua or spublish.lua. release.lua comes after it, for where it does not grant.
+-- KEYS: lock, counter. ARGV: nonce, nonce of the next one, its holder, its TTL in ms,
+-- 'awaited' or '' if still others wait.
 -- Returns {token}, or what release.lua does.
 do
   local value = redis.call('GET', KEYS[1])
-  local state, nonce, rest
+  local state, nonce, token, last, asked
   if value then
-    state, nonce, rest = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(.*)$')
+    state, nonce, token, last = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(%d+)\n[^\n]*\n([^\n]*)\n')
+    asked = string.match(value, '\n%?([^\t\n]*)\t[^\n]*\n$')
   end
-  if nonce == ARGV[2] and state ~= 'free' and string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n') == ARGV[1] then
-    return {string.match(rest, '^%d+')} -- again
+  if nonce == ARGV[2] and last == ARGV[1] and state ~= 'free' then
+    return {tonumber(token)} -- again
   end
-  local asked = state == 'want' and string.match(rest, '\n%?(.*)\n$')
-  local alone = state == 'held' or state == 'want' and (not asked or asked == ARGV[2])
-  if nonce == ARGV[1] and alone and redis.call('EXISTS', KEYS[3]) == 0 then
-    local token = redis.call('INCR', KEYS[2])
-    if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
+  if nonce == ARGV[1] and (state == 'held' or state == 'want' and (not asked or asked == ARGV[2])) then
+    token = redis.call('INCR', KEYS[2])
+    if token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
       redis.call('SET', KEYS[1], (ARGV[5] == 'awaited' and 'fencing want ' or 'fencing held ') .. ARGV[2] .. '\n'
         .. token .. '\n' .. ARGV[3] .. '\n' .. ARGV[1] .. '\n', 'PX', ARGV[4])
-      return {string.format('%.0f', token)}
+      return {token}
     end
     redis.call('DECR', KEYS[2])
   end
 end
+

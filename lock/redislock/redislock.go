@@ -58,6 +58,7 @@ type Backend struct {
 	inTurn atomic.Bool // some lock was asked for in turn
 
 	releases *releaseScripts
+	begun    time.Time // what the numbers of those who wait count from
 
 	// Arguments of the scripts that never change.
 	maxJump any
@@ -73,7 +74,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 	}
 	b := &Backend{
 		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
-		releases: &published, maxJump: int64(c.maxJump), mode: c.mode,
+		releases: &published, begun: time.Now(), maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {
 		b.releases = &publishedInSlot
@@ -103,12 +104,25 @@ func (b *Backend) Bounded() bool {
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	return b.acquire(ctx, r, false)
+}
+
+// acquire asks for the lock, on behalf of one that waits and listens or of one that
+// does not.
+func (b *Backend) acquire(ctx context.Context, r lock.Request, waits bool) (guard.Token, error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	e := b.evaluation(r, r.Nonce)
-	awaited := b.hub.watched(b.feedOf(e.Lock), e.Lock)
-	args := [...]any{&e.Lock, &e.Counter, &e.Released, &e.request.Nonce, &e.request.Holder, &e.ttl, "awaited", (*int64)(&e.request.After), b.maxJump, b.mode}
+	args := [...]any{&e.Lock, &e.Counter, &e.Released, &e.request.Nonce, &e.request.Holder, &e.ttl, "", (*int64)(&e.request.After), b.maxJump, b.mode}
+	awaited, live := b.hub.watched(b.feedOf(e.Lock), e.Lock)
+	switch {
+	case waits && live && b.config.replicas == 0: // for which a release that grants does not wait
+		e.number = b.since()
+		args[6] = &e.number
+	case awaited:
+		args[6] = "awaited"
+	}
 	// Each of them costs the server time, and usually the first ones are enough.
 	needed := len(args)
 	switch {
@@ -116,8 +130,6 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 		needed = 6
 	case r.After == 0 && b.config.mode == own:
 		needed = 7
-	case !awaited:
-		args[6] = ""
 	}
 	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, args[:needed]...)
 	return b.granted(ctx, e, reply, err)

@@ -1,10 +1,12 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 
+	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/lock"
 )
 
@@ -17,11 +19,14 @@ var spublishLua string
 //go:embed release.lua
 var releaseLua string
 
+//go:embed pass.lua
+var passLua string
+
 //go:embed leave.lua
 var leaveLua string
 
 // The scripts that free a lock, or a place in its queue, and make it known.
-type releaseScripts struct{ release, leave, leaveTurn, withdraw *script }
+type releaseScripts struct{ release, pass, leave, leaveTurn, withdraw *script }
 
 var (
 	published       = newReleaseScripts(publishLua)
@@ -31,6 +36,7 @@ var (
 func newReleaseScripts(publish string) releaseScripts {
 	return releaseScripts{
 		release:   newScript(publish + releaseLua),
+		pass:      newScript(publish + passLua + releaseLua),
 		leave:     newScript(publish + leaveLua),
 		leaveTurn: newScript(publish + queueLua + leaveLua),
 		withdraw:  newScript(publish + queueLua + withdrawLua),
@@ -43,14 +49,46 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 		return err
 	}
 	e := b.evaluation(r, r.Nonce)
-	if b.config.mode == own && !b.inTurn.Load() {
-		reply, err := e.run(ctx, b.calls.do, b.releases.release, 1, &e.Lock, &e.request.Nonce)
-		// A full server refuses what is not freeing alone.
-		if err != nil && !says(err, "OOM") || reply == int64(1) {
-			return b.outcome("release", e, reply, err)
-		}
+	if !b.plain() {
+		return b.leave(ctx, e, 0)
 	}
-	return b.leave(ctx, e, e.sent.times)
+	reply, err := e.run(ctx, b.calls.do, b.releases.release, 2, &e.Lock, &e.Counter, &e.request.Nonce)
+	return b.released(ctx, e, reply, err)
+}
+
+// plain reports whether a lock leaves under its key, when it is released, who had it
+// last: if that is nobody else's key, and nobody looks there for his turn.
+func (b *Backend) plain() bool { return b.config.mode == own && !b.inTurn.Load() }
+
+// Pass implements [lock.Passer].
+func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, error) {
+	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
+		return 0, err
+	}
+	if !b.plain() || b.config.replicas > 0 { // for which only an acquisition waits
+		return 0, b.Release(ctx, r)
+	}
+	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")
+	awaited := ""
+	if watched, _ := b.hub.watched(b.feedOf(e.Lock), e.Lock); watched {
+		awaited = "awaited"
+	}
+	reply, err := e.run(ctx, b.calls.do, b.releases.pass, 2, &e.Lock, &e.Counter,
+		&e.request.Nonce, &to.request.Nonce, &to.request.Holder, &to.ttl, awaited)
+	if granted, ok := reply.([]any); ok && err == nil && len(granted) == 1 {
+		token, _ := granted[0].(int64)
+		return guard.Token(token), nil
+	}
+	return 0, b.released(ctx, e, reply, err)
+}
+
+// released is the outcome of a release that was sent, which leave has to do if the lock
+// is not simply that of its nonce, or if a full server refuses what is not freeing alone.
+func (b *Backend) released(ctx context.Context, e *evaluation, reply any, err error) error {
+	if err == nil && reply == int64(0) || says(err, "OOM") {
+		return b.leave(ctx, e, e.sent.times)
+	}
+	return b.outcome("release", e, reply, err)
 }
 
 // Leave implements [lock.Joiner].

@@ -35,6 +35,7 @@ type evaluation struct {
 	request lock.Request
 	member  string
 	ttl     int64 // in milliseconds
+	number  int64 // of one that waits, see grants.go
 	sent    sent
 	room    [firstKey + 5 + 8]any
 	args    []any // of the command, in the room

@@ -40,6 +40,7 @@ type feed struct {
 
 type channel struct {
 	watchers   []watcher
+	grant      grant     // the last one that was heard of
 	subscribed bool      // the server has been asked
 	live       bool      // and has confirmed it
 	idle       time.Time // since when nobody watches
@@ -72,16 +73,23 @@ func (b *Backend) feedOf(lock string) (tag string) {
 	return rediskeys.HashTag(lock)
 }
 
-// watched reports whether somebody watches the channel.
-func (h *hub) watched(tag, name string) bool {
+// watched reports whether somebody watches the channel, and hears what is published.
+func (h *hub) watched(tag, name string) (watched, live bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := h.feeds[tag]
-	if f == nil {
-		return false
+	c := h.channel(tag, name)
+	if c == nil || len(c.watchers) == 0 {
+		return false, false
 	}
-	c := f.channels[name]
-	return c != nil && len(c.watchers) > 0
+	return true, c.live
+}
+
+// channel returns the channel if there is one. The caller has the mutex.
+func (h *hub) channel(tag, name string) *channel {
+	if f := h.feeds[tag]; f != nil {
+		return f.channels[name]
+	}
+	return nil
 }
 
 func (h *hub) watch(tag, name, nonce string) (<-chan struct{}, func()) {
@@ -247,8 +255,9 @@ func (f *feed) listen(conn *redis.PubSub, down chan<- struct{}) {
 }
 
 // wake wakes those who watch a channel; if it is the turn of one nonce, then only
-// that one and those who do not queue.
-func (f *feed) wake(name, nonce string) {
+// that one and those who do not queue. After a grant all but one are refused, and
+// noted as those who wait.
+func (f *feed) wake(name, message string) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
 	c := f.channels[name]
@@ -256,6 +265,10 @@ func (f *feed) wake(name, nonce string) {
 		return
 	}
 	c.live = true
+	nonce := message
+	if g, ok := parseGrant(message); ok {
+		c.grant, nonce = g, ""
+	}
 	for _, w := range c.watchers {
 		if nonce == "" || w.nonce == "" || w.nonce == nonce {
 			w.notify()

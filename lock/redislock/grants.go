@@ -1,0 +1,65 @@
+package redislock
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/lock"
+)
+
+// A grant is what a release says that passes the lock on to one that was noted as
+// waiting. It saves that one the question and the answer.
+//
+// When it was granted is reckoned from the time at which the waiter sent the question
+// with which it was noted, its number, and from how long ago that was by the server's
+// clock. So a message that was under way for long makes nobody live in the past.
+type grant struct {
+	nonce  string
+	token  guard.Token
+	number time.Duration // after the begin of the back end
+	waited time.Duration // from then to the grant, at least
+	left   time.Duration // to live, from the grant on
+}
+
+func parseGrant(message string) (g grant, ok bool) {
+	parts := strings.Split(message, "\t")
+	if len(parts) != 5 {
+		return grant{}, false
+	}
+	var n [4]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(parts[1+i], 10, 64); err != nil {
+			return grant{}, false
+		}
+	}
+	return grant{parts[0], guard.Token(n[0]), time.Duration(n[1]), time.Duration(n[2]) * time.Millisecond, time.Duration(n[3]) * time.Millisecond}, true
+}
+
+// since is the number of one that asks now.
+func (b *Backend) since() int64 { return int64(time.Since(b.begun)) }
+
+// AcquireWaiting implements [lock.Granter].
+func (b *Backend) AcquireWaiting(ctx context.Context, r lock.Request) (guard.Token, error) {
+	return b.acquire(ctx, r, true)
+}
+
+// Claim implements [lock.Granter].
+func (b *Backend) Claim(r lock.Request) (token guard.Token, until time.Time, ok bool) {
+	name := b.config.keys(r.Resource, "").Lock
+	b.hub.mu.Lock()
+	defer b.hub.mu.Unlock()
+	c := b.hub.channel(b.feedOf(name), name)
+	if c == nil || c.grant.nonce != r.Nonce {
+		return 0, until, false
+	}
+	g := c.grant
+	c.grant = grant{}
+	granted, now := b.begun.Add(g.number+g.waited), time.Now()
+	until = granted.Add(g.left)
+	// The server's clock may have been set.
+	return g.token, until, !granted.After(now) && now.Before(until)
+}
