@@ -142,13 +142,13 @@ func (s *Lease) release(ctx context.Context, end time.Time) error {
 	return errors.Join(errs...)
 }
 
-// release takes s out of h and frees the lock if it was the last lease.
+// release takes s out of h and frees the lock, or passes it on, if it was the last lease.
 func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) error {
 	last := l.keeper.leave(h, s)
 	begun := time.Now()
 	var err error
 	if last {
-		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, releasing{h}, &h.release)
+		err = l.free(ctx, h, begun, end)
 	}
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline
