@@ -112,7 +112,8 @@ func (s *Lease) Deadline() time.Time {
 	return d
 }
 
-// Release ends the lease and, with the last lease of a hold, frees the lock. It
+// Release ends the lease and, with the last lease of a hold, frees the lock, or passes
+// it to the next of this locker's goroutines that wait for it (see [Passer]). It
 // works on a dead context and takes about 5s at most. It returns nil, a *LostError
 // if the lease was lost before, or ErrUnknown if the back end did not answer: the
 // lock then ends with its TTL. A second call returns ErrReleased.

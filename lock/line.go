@@ -11,16 +11,29 @@ import (
 // A line is where the waiters of one locker for one resource stand, in the order
 // in which they came. Only the one at its front asks the back end: a release
 // brings one question from each process, not one from each goroutine that waits
-// there, and nobody is overtaken by another of its process.
+// there, and nobody is overtaken by another of its process. A release of this locker
+// brings not even that where the back end is a [Passer].
 type line struct {
 	wake    <-chan struct{}
 	unwatch func()
 	live    bool // the watch is in effect: owned by the one at the front
 
 	// Guarded by the mutex of the lines.
-	waiters list.List // *waiter, in order of arrival; a lock is passed to the first, so it is known before it runs
+	places  list.List // *place; a lock is passed to the first, whether or not its goroutine has run yet
 	refused error     // why the one at the front waits
 	ask     bool      // the last one at the front left without the lock, perhaps with a wake-up
+}
+
+// A place is that of a waiter in a line: what others see of it. (The waiter itself
+// stays on the stack of an Acquire that need not wait.)
+type place struct {
+	element *list.Element // in the line
+	news    chan struct{} // receives when the place comes to the front, and when the pass to it has ended
+
+	// Guarded by the mutex of the lines.
+	request Request // the waiter's next one
+	asking  bool    // the waiter makes it, or is about to: nobody can pass the lock to it
+	pass    *pass   // of the lock to the waiter
 }
 
 // lines are those of one locker.
@@ -47,31 +60,29 @@ func (w *waiter) queue(refused error) bool {
 			ls.of[w.resource] = w.line
 		}
 	}
-	w.asking = false
+	w.place.request, w.place.asking = w.request(), false
 	w.line.refuse(refused)
 	return true
 }
 
 // join puts w at the end of q. The caller has the mutex.
 func (w *waiter) join(q *line) {
-	w.line, w.place = q, q.waiters.PushBack(w)
-	if w.news == nil {
-		w.news = make(chan struct{}, 1)
-	}
+	w.line, w.place = q, &place{news: make(chan struct{}, 1)}
+	w.place.element = q.places.PushBack(w.place)
 }
 
-// first returns the waiter at the front, nil if nobody waits. The caller has the mutex.
-func (q *line) first() *waiter {
-	if front := q.waiters.Front(); front != nil {
-		return front.Value.(*waiter)
+// first returns the place at the front, nil if nobody waits. The caller has the mutex.
+func (q *line) first() *place {
+	if front := q.places.Front(); front != nil {
+		return front.Value.(*place)
 	}
 	return nil
 }
 
-// tell makes w look again.
-func (w *waiter) tell() {
+// tell makes the waiter look again.
+func (p *place) tell() {
 	select {
-	case w.news <- struct{}{}:
+	case p.news <- struct{}{}:
 	default: // it is about to
 	}
 }
@@ -106,23 +117,24 @@ func (w *waiter) newLine() *line {
 	return q
 }
 
-// look returns whether w is at the front and whether it has to ask now, because it is
-// due, or what came of the pass to it requires it. passed is the pass that got it the lock.
+// look returns whether w is at the front, and whether it is to ask now: because it is
+// due, or of how the one before it left, or of what came of a pass. passed is set if
+// that got it the lock.
 func (w *waiter) look(due bool) (front, ask bool, passed *pass) {
 	ls := &w.locker.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	q := w.line
-	front = q.first() == w
-	if w.pass != nil {
+	q, p := w.line, w.place
+	front = q.first() == p
+	if p.pass != nil {
 		if ask, passed = w.settle(time.Now()); passed != nil {
 			return front, false, passed
 		}
 	}
-	if w.pass == nil && front && (due || ask || q.ask) {
-		w.asking, q.ask = true, false
+	if p.pass == nil && front && (due || ask || q.ask) {
+		p.asking, q.ask = true, false
 	}
-	return front, w.asking, nil
+	return front, p.asking, nil
 }
 
 // reason returns why w waits, nil if it does not.
@@ -144,8 +156,8 @@ func (w *waiter) leave(granted error) {
 	}
 	ls := &w.locker.lines
 	ls.mu.Lock()
-	first := q.first() == w
-	q.waiters.Remove(w.place)
+	first := q.first() == w.place
+	q.places.Remove(w.place.element)
 	next := q.first()
 	if next == nil && ls.of[w.resource] == q {
 		delete(ls.of, w.resource)
@@ -159,8 +171,8 @@ func (w *waiter) leave(granted error) {
 			next.tell()
 		}
 	}
-	if w.pass != nil {
-		w.pass.disown()
+	if w.place.pass != nil {
+		w.place.pass.disown()
 	}
 	ls.mu.Unlock()
 	if next == nil {

@@ -14,17 +14,17 @@ import (
 // whatever the call still gets is given back.
 type pass struct {
 	from, to *hold
-	waiter   *waiter
+	place    *place // of the waiter
 	sent     time.Time
 	err      error // of the call
 
 	// Guarded by the mutex of the lines.
 	told   bool  // the outcome is known, and the waiter has been told to look
-	failed error // why it is unknown who has the lock, or is lost
+	failed error // why nobody knows whether the lock was passed, or why it was not there
 }
 
-// passing returns the pass of h to the first in line, who is committed to it; nil if
-// there is nobody, or he asks already.
+// passing returns the pass of h to the waiter at the front, which is committed to it;
+// nil if there is none, or it asks by itself.
 func (l *Locker) passing(h *hold, sent time.Time) *pass {
 	if l.passer == nil || h.member != "" {
 		return nil
@@ -35,13 +35,13 @@ func (l *Locker) passing(h *hold, sent time.Time) *pass {
 	if q == nil || l.isClosed() {
 		return nil
 	}
-	w := q.first()
-	if w.asking || w.pass != nil {
+	first := q.first()
+	if first.asking || first.pass != nil {
 		return nil
 	}
-	l.running.Add(1) // which w, who waits, is counted in: so Close cannot be through
-	w.pass = &pass{from: h, to: l.newHold(w.request(), 0, ""), waiter: w, sent: sent}
-	return w.pass
+	l.running.Add(1) // for the call; Close cannot be through, since the waiter counts too
+	first.pass = &pass{from: h, to: l.newHold(first.request, 0, ""), place: first, sent: sent}
+	return first.pass
 }
 
 // free releases the lock of h, or passes it on.
@@ -84,11 +84,11 @@ func (p *pass) tell(err error) bool {
 	l := p.from.locker
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
-	if p.told || p.waiter.pass != p {
+	if p.told || p.place.pass != p {
 		return false
 	}
 	p.told, p.failed = true, err
-	p.waiter.tell()
+	p.place.tell()
 	return true
 }
 
@@ -98,26 +98,25 @@ func (p *pass) granted() bool { return p.told && p.failed == nil && p.to.fence.T
 
 // disown gives up the pass for its waiter.
 func (p *pass) disown() {
-	p.waiter.pass = nil
+	p.place.pass = nil
 	if p.granted() {
 		p.from.locker.undo(p.to)
 	}
 }
 
-// settle ends the pass to w if its outcome is known: passed is set if w has the lock,
-// ask if w is to ask for it at once. So it is after a TTL, since when a grant would be
-// worthless.
+// settle ends the pass to w once its outcome is known, or a TTL is over, after which a
+// grant is worthless. passed is set if w has the lock, ask if it is to ask at once.
 func (w *waiter) settle(now time.Time) (ask bool, passed *pass) {
-	p := w.pass
+	p := w.place.pass
 	late := now.Sub(p.sent) >= w.locker.ttl
 	switch {
 	case p.granted() && !late:
-		w.pass, w.asking = nil, true
+		w.place.pass, w.place.asking = nil, true
 		return false, p
 	case !p.told && !late:
 		return false, nil
 	case p.told && p.failed == nil && !p.granted():
-		w.pass = nil
+		w.place.pass = nil
 		return !w.line.live, nil // all who are woken ask at the same time
 	}
 	p.disown()

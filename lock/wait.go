@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/list"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,12 +28,7 @@ type waiter struct {
 	refusals int
 	answered time.Time // when the back end last said that the lock is held
 	line     *line     // nil while it does not wait
-	place    *list.Element
-	news     chan struct{} // receives when it comes to the front, and what came of a pass to it
-
-	// Guarded by the mutex of the lines.
-	asking bool  // the back end, or about to: the lock cannot be passed to it
-	pass   *pass // on its way to it
+	place    *place    // in its line
 }
 
 func (w *waiter) request() Request {
@@ -89,7 +83,7 @@ func (w *waiter) wait(ctx context.Context, refused error) (*hold, error) {
 			timer, wake = time.After(w.pause()), w.line.wake
 		}
 		select {
-		case <-w.news:
+		case <-w.place.news:
 		case <-timer:
 			due, timer = true, time.After(w.locker.ttl) // in case a pass under way hangs
 		case <-wake:
