@@ -81,8 +81,8 @@ type Passer interface {
 	// Pass is Release of r and then Acquire of next, a request for the same resource,
 	// with nobody in between. It returns the token of next. The token is 0 if it was
 	// Release of r alone, with the wake-ups of one: because others than next.Nonce were
-	// refused the lock while r.Nonce had it, or queue for it, who would starve if a
-	// process kept it to itself; or because members who joined stay.
+	// refused the lock while r.Nonce had it, who would starve if one process kept it to
+	// itself; or because members who joined stay.
 	//
 	// ErrLost, and no grant, if r.Nonce does not hold the lock; but a call that is
 	// repeated returns the same token as long as next.Nonce has the lock. After any

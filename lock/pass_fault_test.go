@@ -140,6 +140,50 @@ func TestAPassWithoutAClearAnswerIsUndoneAndTheWaiterAsks(t *testing.T) {
 	}
 }
 
+// The server may get to the call only when the caller has given it up.
+func TestAPassThatComesAfterItsUndoingGrantsNothing(t *testing.T) {
+	eachPassing(t, func(t *testing.T, b *passingBackend) {
+		l := newLocker(t, b)
+		first := acquire(t, l)
+		got := waitFor(t.Context(), l)
+		b.once(func(_ context.Context, r, next lock.Request) (guard.Token, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.late = func() { _, _ = b.Backend.Pass(context.Background(), r, next) }
+			return 0, errBroken
+		})
+		b.beforeAcquire(func() error { synctest.Wait(); return nil }) // until it is undone
+		require.ErrorIs(t, first.Release(t.Context()), lock.ErrUnknown)
+		begun := time.Now()
+		s := <-got
+		require.Equal(t, begun, s.at)
+		b.requireUsable(t, s)
+	})
+}
+
+// A second pass to the same waiter would be undone with the first: they have one nonce.
+func TestAWaiterIsPassedOneLockAtATime(t *testing.T) {
+	eachPassing(t, func(t *testing.T, b *passingBackend) {
+		l := newLocker(t, b)
+		first := acquire(t, l)
+		got := waitFor(t.Context(), l)
+		gate := make(chan struct{})
+		b.once(func(ctx context.Context, r, next lock.Request) (guard.Token, error) {
+			<-gate
+			return b.Backend.Pass(ctx, r, next)
+		})
+		released := release(t, first)
+		require.NoError(t, b.Backend.Release(t.Context(), lock.Request{Resource: resource, Nonce: first.Fence().Nonce}))
+		second, err := l.TryAcquire(t.Context(), resource)
+		require.NoError(t, err)
+		require.NoError(t, second.Release(t.Context()))
+		require.EqualValues(t, 1, b.passed.Load())
+		close(gate)
+		require.ErrorIs(t, <-released, lock.ErrLost)
+		b.requireUsable(t, <-got)
+	})
+}
+
 // A waiter that has not been refused itself is one who waits all the same.
 func TestAWaiterOutlivesAnOutageThatBeginsWithThePass(t *testing.T) {
 	eachPassing(t, func(t *testing.T, b *passingBackend) {

@@ -24,6 +24,7 @@ type passingBackend struct {
 	mu     sync.Mutex
 	before func() error // each Acquire
 	pass   passFunc     // instead of the next one
+	late   func()       // after the next Release
 }
 
 type passFunc func(ctx context.Context, r, next lock.Request) (guard.Token, error)
@@ -60,6 +61,13 @@ func (b *passingBackend) beforeAcquire(before func() error) {
 
 func (b *passingBackend) Release(ctx context.Context, r lock.Request) error {
 	b.released.Add(1)
+	b.mu.Lock()
+	late := b.late
+	b.late = nil
+	b.mu.Unlock()
+	if late != nil {
+		defer late()
+	}
 	return b.Backend.Release(ctx, r)
 }
 
@@ -254,6 +262,26 @@ func TestOneWhoAsksAlreadyIsPassedNothing(t *testing.T) {
 		require.NoError(t, s.Release(t.Context()))
 		require.EqualValues(t, 0, b.passed.Load())
 		require.EqualValues(t, 2, b.released.Load())
+	})
+}
+
+// A member leaves the lock of another, which is not its to pass.
+func TestAMemberLeavesAndPassesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPassing()
+		owner := acquire(t, newLocker(t, b))
+		l := newLocker(t, b)
+		member, err := l.Join(t.Context(), owner.Fence())
+		require.NoError(t, err)
+		got := waitFor(t.Context(), l)
+		require.NoError(t, member.Release(t.Context()))
+		synctest.Wait()
+		require.EqualValues(t, 0, b.passed.Load())
+		require.Empty(t, got)
+		require.NoError(t, owner.Release(t.Context()))
+		s := <-got
+		require.NoError(t, s.err)
+		require.NoError(t, s.Release(t.Context()))
 	})
 }
 

@@ -30,7 +30,7 @@ type held struct {
 	token         guard.Token
 	expires       time.Time
 	members       []string // the nonce of the one who acquired, and those who joined
-	refused       []string // nonces that were refused it: two at most, one of which is no given one
+	refused       []string // nonces that were refused it: two at most, which are enough to find another than a given one
 }
 
 type contender struct {
@@ -179,19 +179,13 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	}
 	var token guard.Token
 	freed, err := b.leave(r, r.Nonce)
-	if freed && !b.awaited(h, next) {
+	if freed && !slices.ContainsFunc(h.refused, func(nonce string) bool { return nonce != next.Nonce }) {
 		token, err = b.acquire(ctx, next)
 	}
 	if freed && token == 0 {
 		b.wake(r.Resource)
 	}
 	return token, err
-}
-
-// awaited reports whether others than next want the lock of h.
-func (b *Backend) awaited(h *held, next lock.Request) bool {
-	return slices.ContainsFunc(h.refused, func(nonce string) bool { return nonce != next.Nonce }) ||
-		slices.ContainsFunc(b.queues[next.Resource], func(c contender) bool { return time.Now().Before(c.until) })
 }
 
 // AcquireInTurn implements [lock.FairBackend].
