@@ -245,6 +245,26 @@ func TestALockThatIsFreedInsteadIsAskedFor(t *testing.T) {
 	}
 }
 
+// A question before the wake-up would be one too many, and ahead of who waits elsewhere.
+func TestWhoIsWokenDoesNotAskBefore(t *testing.T) {
+	eachPassing(t, func(t *testing.T, b *passingBackend) {
+		l := newLocker(t, b)
+		first := acquire(t, l)
+		got := waitFor(t.Context(), l)
+		b.once(func(_ context.Context, r, _ lock.Request) (guard.Token, error) {
+			time.AfterFunc(time.Millisecond, func() { _ = b.Backend.Release(context.Background(), r) })
+			return 0, nil // the wake-up takes longer than the reply
+		})
+		b.asked.Store(0)
+		begun := time.Now()
+		require.NoError(t, first.Release(t.Context()))
+		s := <-got
+		require.Equal(t, begun.Add(time.Millisecond), s.at)
+		require.EqualValues(t, 1, b.asked.Load())
+		b.requireUsable(t, s)
+	})
+}
+
 // The back end does what it was asked to, but says so too late for the release.
 func TestAPassThatHangsDelaysTheReleaseByItsTimeAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -273,29 +293,35 @@ func TestAPassThatHangsDelaysTheReleaseByItsTimeAndNoMore(t *testing.T) {
 
 // Long before the release is given up, a grant with a short TTL is none any more.
 func TestAPassThatTakesLongerThanTheTTLIsWorthless(t *testing.T) {
-	for name, c := range map[string]struct{ reply, most time.Duration }{
-		"late":    {reply: 1200 * time.Millisecond, most: 1200 * time.Millisecond},
-		"hanging": {reply: 4500 * time.Millisecond, most: 3 * time.Second}, // until it looks, and a TTL
+	const ttl = time.Second
+	for name, c := range map[string]struct {
+		looks       time.Duration // of the waiter, after each of which it would ask
+		reply, most time.Duration
+	}{
+		"late":    {looks: 1000 * time.Hour, reply: 1200 * time.Millisecond, most: 1200 * time.Millisecond},
+		"hanging": {looks: 50 * time.Millisecond, reply: 4500 * time.Millisecond, most: ttl + 75*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachPassing(t, func(t *testing.T, b *passingBackend) {
-				l := newLocker(t, b, lock.WithTTL(time.Second))
+				b.deaf = true
+				l := newLocker(t, b, lock.WithTTL(ttl), lock.WithRetryWait(c.looks))
 				first := acquire(t, l)
-				got := waitFor(t.Context(), l)
-				b.asked.Store(0)
+				got, behind := waitFor(t.Context(), l), waitFor(t.Context(), l)
 				resume := b.delay()
 				begun := time.Now()
 				released := release(t, first)
 				time.AfterFunc(c.reply, resume)
 				s := <-got
 				require.NoError(t, s.err)
-				require.GreaterOrEqual(t, s.at.Sub(begun), time.Second)
+				require.GreaterOrEqual(t, s.at.Sub(begun), ttl)
 				require.LessOrEqual(t, s.at.Sub(begun), c.most)
 				require.EqualValues(t, 3, s.Fence().Token, "token 2 was granted by the pass")
 				require.NoError(t, <-released)
 				synctest.Wait()
-				require.False(t, isLost(s.Lease))
-				b.requireUsable(t, s)
+				require.False(t, isLost(s.Lease), "it is undone with the late one")
+				require.Empty(t, behind, "it lost its place")
+				require.NoError(t, s.Release(t.Context()))
+				b.requireUsable(t, <-behind)
 			})
 		})
 	}
