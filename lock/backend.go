@@ -78,8 +78,8 @@ type Waiter interface {
 // step, which saves the locker two of three round trips from one of its goroutines to
 // the next.
 type Passer interface {
-	// Pass is Release of r and then Acquire of next, a request for the same resource,
-	// with nobody in between. It returns the token of next. The token is 0 if it was
+	// Pass is Release of r and then Acquire of next, a request for the same resource
+	// without After, with nobody in between. It returns the token of next. The token is 0 if it was
 	// Release of r alone, with the wake-ups of one: because others than next.Nonce were
 	// refused the lock while r.Nonce had it, who would starve if one process kept it to
 	// itself; or because members who joined stay.

@@ -346,6 +346,7 @@ func TestPassesRaceWithWaitersThatGiveUp(t *testing.T) {
 							t.Error("two holders")
 						}
 						held.Add(1)
+						time.Sleep(rand.N(100 * time.Microsecond)) // others come meanwhile
 						inside.Add(-1)
 						if err := s.Release(ctx); err != nil {
 							t.Error(err)

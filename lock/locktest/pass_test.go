@@ -56,7 +56,6 @@ func TestBrokenPassesAreCaught(t *testing.T) {
 			token, passed := b.Pass(ctx, r, next)
 			return token, cmp.Or(err, passed)
 		}, right},
-		"it does not look at After": {next(func(next *lock.Request) { next.After = 0 }), right},
 		"the TTL is another's":      {next(func(next *lock.Request) { next.TTL = time.Second }), right},
 		"the holder is not noted":   {next(func(next *lock.Request) { next.Holder = "somebody" }), right},
 		"the nonce is another's":    {next(func(next *lock.Request) { next.Nonce += "x" }), right},
