@@ -67,11 +67,13 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 	defer func() { w.stop(ctx, err) }()
 	for refused := error(nil); ; {
 		if wait {
-			if err := w.wait(ctx, refused); err != nil {
+			if h, err = w.wait(ctx, refused); err != nil {
 				return nil, err
 			}
 		}
-		h, err := l.propose(ctx, Request{Resource: resource, Nonce: w.nonce(), Holder: l.holder, TTL: l.ttl})
+		if h == nil {
+			h, err = l.propose(ctx, w.request())
+		}
 		if err == nil {
 			w.granted(ctx, h)
 			if err = l.secure(ctx, h); err == nil {
@@ -93,21 +95,25 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
 	sent := time.Now()
 	h, err := l.call(ctx, r)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.admit(ctx, h, sent)
 	}
+	return h, err
+}
+
+// admit begins to look after h, which was granted to a call that was sent at sent.
+func (l *Locker) admit(ctx context.Context, h *hold, sent time.Time) {
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
 	l.keeper.keep(h, sent)
 	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Context: ctx, Fence: h.fence, Took: time.Since(sent)})
-	return h, nil
 }
 
 // call sends one Acquire. It returns by the end of ctx or of the TTL, after which a
 // grant would be worthless.
 func (l *Locker) call(ctx context.Context, r Request) (*hold, error) {
-	h := l.newHold(r, guard.Fence{Resource: r.Resource, Nonce: r.Nonce, Holder: r.Holder}, "")
+	h := l.newHold(r, 0, "")
 	l.running.Add(1)
 	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, acquiring{h}, new(callContext)); err != nil {
 		return nil, err

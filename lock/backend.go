@@ -74,6 +74,23 @@ type Waiter interface {
 	Watch(r Request) (wake <-chan struct{}, stop func())
 }
 
+// A Passer is a Backend that can free a lock and grant it to the next contender in one
+// step, which saves the locker two of three round trips from one of its goroutines to
+// the next.
+type Passer interface {
+	// Pass is Release of r and then Acquire of next, a request for the same resource
+	// without After, with nobody in between. It returns the token of next. The token is 0 if it was
+	// Release of r alone, with the wake-ups of one: because others than next.Nonce were
+	// refused the lock while r.Nonce had it, who would starve if one process kept it to
+	// itself; or because members who joined stay.
+	//
+	// ErrLost, and no grant, if r.Nonce does not hold the lock; but a call that is
+	// repeated returns the same token as long as next.Nonce has the lock. After any
+	// other error each of the two may have happened. Releases of r and of next, in that
+	// order, leave nothing behind then: without r a call that comes late grants nothing.
+	Pass(ctx context.Context, r, next Request) (guard.Token, error)
+}
+
 // A Joiner is a Backend whose locks several processes may hold together under one
 // fence: reentrancy by passing the token.
 type Joiner interface {

@@ -31,7 +31,8 @@ type hold struct {
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any
 }
 
-func (l *Locker) newHold(r Request, f guard.Fence, member string) *hold {
+func (l *Locker) newHold(r Request, token guard.Token, member string) *hold {
+	f := guard.Fence{Resource: r.Resource, Token: token, Nonce: r.Nonce, Holder: r.Holder}
 	h := &hold{locker: l, request: r, fence: f, member: member}
 	h.alarm = alarm{index: -1, hold: h}
 	h.leases = h.single[:0]

@@ -28,7 +28,7 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 	if _, ok := l.backend.(Joiner); !ok {
 		return nil, fmt.Errorf("lock: join %q: locks of %T cannot be shared between processes", f.Resource, l.backend)
 	}
-	h := l.newHold(Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl}, f, rand.Text())
+	h := l.newHold(Request{Resource: f.Resource, Nonce: f.Nonce, Holder: f.Holder, TTL: l.ttl}, f.Token, rand.Text())
 	sent := time.Now()
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)

@@ -112,7 +112,8 @@ func (s *Lease) Deadline() time.Time {
 	return d
 }
 
-// Release ends the lease and, with the last lease of a hold, frees the lock. It
+// Release ends the lease and, with the last lease of a hold, frees the lock, or passes
+// it to the next of this locker's goroutines that wait for it (see [Passer]). It
 // works on a dead context and takes about 5s at most. It returns nil, a *LostError
 // if the lease was lost before, or ErrUnknown if the back end did not answer: the
 // lock then ends with its TTL. A second call returns ErrReleased.
@@ -142,13 +143,13 @@ func (s *Lease) release(ctx context.Context, end time.Time) error {
 	return errors.Join(errs...)
 }
 
-// release takes s out of h and frees the lock if it was the last lease.
+// release takes s out of h and frees the lock, or passes it on, if it was the last lease.
 func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) error {
 	last := l.keeper.leave(h, s)
 	begun := time.Now()
 	var err error
 	if last {
-		err = l.keeper.attempt(ctx, time.Until(end), errNoAnswer, releasing{h}, &h.release)
+		err = l.free(ctx, h, begun, end)
 	}
 	l.keeper.mu.Lock()
 	lost, deadline := h.lost, h.deadline

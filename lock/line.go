@@ -1,25 +1,39 @@
 package lock
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // A line is where the waiters of one locker for one resource stand, in the order
 // in which they came. Only the one at its front asks the back end: a release
 // brings one question from each process, not one from each goroutine that waits
-// there, and nobody is overtaken by another of its process.
+// there, and nobody is overtaken by another of its process. A release of this locker
+// brings not even that where the back end is a [Passer].
 type line struct {
-	front   chan struct{} // receives the place at the front
 	wake    <-chan struct{}
 	unwatch func()
 	live    bool // the watch is in effect: owned by the one at the front
 
 	// Guarded by the mutex of the lines.
-	waiters int
-	refused error // why the one at the front waits
-	ask     bool  // the last one at the front left without the lock, perhaps with a wake-up
+	places  list.List // *place; a lock is passed to the first, whether or not its goroutine has run yet
+	refused error     // why the one at the front waits
+	ask     bool      // the last one at the front left without the lock, perhaps with a wake-up
+}
+
+// A place is that of a waiter in a line: what others see of it. (The waiter itself
+// stays on the stack of an Acquire that need not wait.)
+type place struct {
+	element *list.Element // in the line
+	news    chan struct{} // receives when the place comes to the front, and when the pass to it has ended
+
+	// Guarded by the mutex of the lines.
+	request Request // the waiter's next one
+	asking  bool    // the waiter makes it, or is about to: nobody can pass the lock to it
+	pass    *pass   // of the lock to the waiter
 }
 
 // lines are those of one locker.
@@ -36,19 +50,41 @@ func (w *waiter) queue(refused error) bool {
 	defer ls.mu.Unlock()
 	switch q := ls.of[w.resource]; {
 	case w.line != nil:
-	case q != nil && !w.alone():
-		w.line = q
-		q.waiters++
+	case q != nil && !w.locker.alone():
+		w.join(q)
 	case refused == nil:
 		return false
 	default:
-		w.line = w.newLine()
-		if !w.alone() {
+		w.join(w.newLine())
+		if !w.locker.alone() {
 			ls.of[w.resource] = w.line
 		}
 	}
+	w.place.request, w.place.asking = w.request(), false
 	w.line.refuse(refused)
 	return true
+}
+
+// join puts w at the end of q. The caller has the mutex.
+func (w *waiter) join(q *line) {
+	w.line, w.place = q, &place{news: make(chan struct{}, 1)}
+	w.place.element = q.places.PushBack(w.place)
+}
+
+// first returns the place at the front, nil if nobody waits. The caller has the mutex.
+func (q *line) first() *place {
+	if front := q.places.Front(); front != nil {
+		return front.Value.(*place)
+	}
+	return nil
+}
+
+// tell makes the waiter look again.
+func (p *place) tell() {
+	select {
+	case p.news <- struct{}{}:
+	default: // it is about to
+	}
 }
 
 // refuse notes why the one at the front waits. An error of the back end does not
@@ -64,13 +100,12 @@ func (q *line) refuse(reason error) {
 	}
 }
 
-// alone reports whether w has a line of its own: a fair back end puts all waiters
-// of all processes in order, and one that counts its attempts has to make them.
-func (w *waiter) alone() bool { return w.locker.fair || w.locker.maxRetries >= 0 }
+// alone reports whether every waiter has a line of its own: a fair back end puts all
+// waiters of all processes in order, and one that counts its attempts has to make them.
+func (l *Locker) alone() bool { return l.fair || l.maxRetries >= 0 }
 
 func (w *waiter) newLine() *line {
-	q := &line{front: make(chan struct{}, 1), waiters: 1, unwatch: func() {}}
-	q.front <- struct{}{}
+	q := &line{unwatch: func() {}}
 	b, ok := w.locker.backend.(Waiter)
 	if ok && w.locker.maxRetries < 0 {
 		r := Request{Resource: w.resource}
@@ -82,14 +117,24 @@ func (w *waiter) newLine() *line {
 	return q
 }
 
-// takeFront notes that w is at the front, and returns whether it has to ask at once.
-func (w *waiter) takeFront() (ask bool) {
+// look returns whether w is at the front, and whether it is to ask now: because it is
+// due, or of how the one before it left, or of what came of a pass. passed is set if
+// that got it the lock.
+func (w *waiter) look(due bool) (front, ask bool, passed *pass) {
 	ls := &w.locker.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	w.first = true
-	ask, w.line.ask = w.line.ask, false
-	return ask
+	q, p := w.line, w.place
+	front = q.first() == p
+	if p.pass != nil {
+		if ask, passed = w.settle(time.Now()); passed != nil {
+			return front, false, passed
+		}
+	}
+	if p.pass == nil && front && (due || ask || q.ask) {
+		p.asking, q.ask = true, false
+	}
+	return front, p.asking, nil
 }
 
 // reason returns why w waits, nil if it does not.
@@ -111,23 +156,27 @@ func (w *waiter) leave(granted error) {
 	}
 	ls := &w.locker.lines
 	ls.mu.Lock()
-	q.waiters--
-	last := q.waiters == 0
-	if last && ls.of[w.resource] == q {
+	first := q.first() == w.place
+	q.places.Remove(w.place.element)
+	next := q.first()
+	if next == nil && ls.of[w.resource] == q {
 		delete(ls.of, w.resource)
 	}
-	if w.first {
+	if first {
 		q.ask = granted == nil
 		if granted != nil {
 			q.refused = granted
 		}
+		if next != nil {
+			next.tell()
+		}
+	}
+	if w.place.pass != nil {
+		w.place.pass.disown()
 	}
 	ls.mu.Unlock()
-	if w.first {
-		q.front <- struct{}{}
-	}
-	if last {
+	if next == nil {
 		q.unwatch()
 	}
-	w.line, w.first = nil, false
+	w.line, w.place = nil, nil
 }

@@ -16,10 +16,16 @@ import (
 	"github.com/go-fencing/fencing/lock/memlock"
 )
 
-// A countingBackend wakes its waiters and counts their questions.
+// A countingBackend wakes its waiters, counts their questions, and passes no lock on.
 type countingBackend struct {
-	*memlock.Backend
+	lock.Backend
+	lock.Waiter
 	asked atomic.Int64
+}
+
+func newCounting() *countingBackend {
+	b := memlock.New()
+	return &countingBackend{Backend: b, Waiter: b}
 }
 
 func (b *countingBackend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
@@ -33,8 +39,8 @@ type deafBackend struct{ *memlock.Backend }
 func (deafBackend) Watch(lock.Request) (<-chan struct{}, func()) { return nil, func() {} }
 
 // arrive lets n goroutines wait for the lock, one after the other. Each holds it for
-// a second once it has it, and notes its number in order.
-func arrive(t *testing.T, l *lock.Locker, n int) (order *[]int, all *sync.WaitGroup) {
+// some time once it has it, and notes its number in order.
+func arrive(t *testing.T, l *lock.Locker, n int, hold time.Duration) (order *[]int, all *sync.WaitGroup) {
 	order, all = new([]int), new(sync.WaitGroup)
 	for i := range n {
 		all.Go(func() {
@@ -43,7 +49,7 @@ func arrive(t *testing.T, l *lock.Locker, n int) (order *[]int, all *sync.WaitGr
 				return
 			}
 			*order = append(*order, i)
-			time.Sleep(time.Second)
+			time.Sleep(hold)
 			_ = s.Release(t.Context())
 		})
 		synctest.Wait()
@@ -53,11 +59,11 @@ func arrive(t *testing.T, l *lock.Locker, n int) (order *[]int, all *sync.WaitGr
 
 func TestOneWaiterOfALockerAsksForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &countingBackend{Backend: memlock.New()}
+		b := newCounting()
 		l := newLocker(t, b)
 		first := acquire(t, newLocker(t, b))
 		b.asked.Store(0)
-		order, all := arrive(t, l, 50)
+		order, all := arrive(t, l, 50, time.Second)
 		require.EqualValues(t, 2, b.asked.Load(), "the first attempt, and one when the watch is in effect")
 		require.NoError(t, first.Release(t.Context()))
 		all.Wait()
@@ -87,7 +93,7 @@ func TestAWaiterThatGivesUpHandsItsPlaceOn(t *testing.T) {
 					}()
 				}
 				synctest.Wait()
-				order, all := arrive(t, l, 1)
+				order, all := arrive(t, l, 1, time.Second)
 				cancel()
 				for range 2 {
 					err := <-gone
@@ -108,7 +114,7 @@ func TestAWaiterThatGivesUpHandsItsPlaceOn(t *testing.T) {
 // A waiter may have taken the wake-up with it.
 func TestTheNextInLineAsksWhenTheFirstHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &countingBackend{Backend: memlock.New()}
+		b := newCounting()
 		l := newLocker(t, b)
 		acquire(t, newLocker(t, b))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +124,7 @@ func TestTheNextInLineAsksWhenTheFirstHasGone(t *testing.T) {
 			close(gone)
 		}()
 		synctest.Wait()
-		arrive(t, l, 1)
+		arrive(t, l, 1, time.Second)
 		b.asked.Store(0)
 		cancel()
 		<-gone

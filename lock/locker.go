@@ -23,6 +23,7 @@ const releaseTimeout = 5 * time.Second
 type Locker struct {
 	*config
 	backend  Backend
+	passer   Passer // nil if the back end is none, or every waiter has a line of its own
 	keeper   *keeper
 	noAnswer error // to an Acquire within the TTL
 	lines    lines
@@ -46,11 +47,15 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	if _, ok := b.(FairBackend); c.fair && !ok {
 		return nil, fmt.Errorf("lock: WithFair needs a back end that queues, %T does not", b)
 	}
-	return &Locker{
+	l := &Locker{
 		config: c, backend: b, keeper: newKeeper(b, c), closing: make(chan struct{}),
 		lines:    lines{of: make(map[string]*line)},
 		noAnswer: fmt.Errorf("no answer within the TTL of %v: %w", c.ttl, context.DeadlineExceeded),
-	}, nil
+	}
+	if !l.alone() {
+		l.passer, _ = b.(Passer)
+	}
+	return l, nil
 }
 
 // Acquire waits until it has the lock of resource, raises the lease's fence on

@@ -28,7 +28,11 @@ type waiter struct {
 	refusals int
 	answered time.Time // when the back end last said that the lock is held
 	line     *line     // nil while it does not wait
-	first    bool      // in its line
+	place    *place    // in its line
+}
+
+func (w *waiter) request() Request {
+	return Request{Resource: w.resource, Nonce: w.nonce(), Holder: w.locker.holder, TTL: w.locker.ttl}
 }
 
 // nonce returns the nonce of the next attempt. It stays the same while the lock
@@ -50,42 +54,45 @@ func (w *waiter) granted(ctx context.Context, h *hold) {
 	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: h.fence, Took: time.Since(w.begun)})
 }
 
-// wait returns when w is to ask the back end, or why it is not. refused is the
-// error of its last attempt, nil before the first.
-func (w *waiter) wait(ctx context.Context, refused error) error {
+// wait returns when w is to ask the back end, with the lock if it was passed to it, or
+// why it is not to wait any longer. refused is the error of its last attempt, nil
+// before the first.
+func (w *waiter) wait(ctx context.Context, refused error) (*hold, error) {
 	if refused != nil {
 		w.refusals++
 		if w.locker.maxRetries >= 0 && w.refusals > w.locker.maxRetries {
-			return fmt.Errorf("gave up after %d attempts: %w", w.refusals, refused)
+			return nil, fmt.Errorf("gave up after %d attempts: %w", w.refusals, refused)
 		}
 	}
 	if !w.queue(refused) {
-		return nil
+		return nil, nil
 	}
-	if !w.first {
+	var (
+		timer <-chan time.Time // this and wake from when it is at the front
+		wake  <-chan struct{}
+	)
+	for due := false; ; {
+		front, ask, passed := w.look(due)
+		switch {
+		case passed != nil:
+			w.locker.admit(ctx, passed.to, passed.sent)
+			return passed.to, nil
+		case ask:
+			return nil, nil
+		case front && timer == nil:
+			timer, wake = time.After(w.pause()), w.line.wake
+		}
 		select {
-		case <-w.line.front:
+		case <-w.place.news:
+		case <-timer:
+			due, timer = true, time.After(w.locker.ttl) // in case a pass under way hangs
+		case <-wake:
+			due, w.line.live = true, true
 		case <-w.locker.closing:
-			return w.closed()
+			return nil, w.closed()
 		case <-ctx.Done():
-			return w.explain(ctx, ended(ctx))
+			return nil, w.explain(ctx, ended(ctx))
 		}
-		if w.takeFront() {
-			return nil
-		}
-	}
-	timer := time.NewTimer(w.pause())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-w.line.wake:
-		w.line.live = true
-		return nil
-	case <-w.locker.closing:
-		return w.closed()
-	case <-ctx.Done():
-		return w.explain(ctx, ended(ctx))
 	}
 }
 

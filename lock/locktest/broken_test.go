@@ -13,6 +13,7 @@ import (
 type broken struct {
 	*memlock.Backend
 
+	acquire  func(ctx context.Context, b *memlock.Backend, r lock.Request) (guard.Token, error)
 	join     func(ctx context.Context, b *memlock.Backend, r lock.Request, member string) error
 	leave    func(ctx context.Context, b *memlock.Backend, r lock.Request, member string) error
 	inspect  func(ctx context.Context, b *memlock.Backend, resource string) (lock.Holding, error)
@@ -20,6 +21,14 @@ type broken struct {
 	watch    func(b *memlock.Backend, r lock.Request) (<-chan struct{}, func())
 	inTurn   func(ctx context.Context, b *memlock.Backend, r lock.Request, patience time.Duration) (guard.Token, error)
 	withdraw func(ctx context.Context, b *memlock.Backend, r lock.Request) error
+	pass     func(ctx context.Context, b *memlock.Backend, r, next lock.Request) (guard.Token, error)
+}
+
+func (b broken) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
+	if b.acquire != nil {
+		return b.acquire(ctx, b.Backend, r)
+	}
+	return b.Backend.Acquire(ctx, r)
 }
 
 func (b broken) Join(ctx context.Context, r lock.Request, member string) error {
@@ -72,4 +81,11 @@ func (b broken) Withdraw(ctx context.Context, r lock.Request) error {
 		return b.withdraw(ctx, b.Backend, r)
 	}
 	return b.Backend.Withdraw(ctx, r)
+}
+
+func (b broken) Pass(ctx context.Context, r, next lock.Request) (guard.Token, error) {
+	if b.pass != nil {
+		return b.pass(ctx, b.Backend, r, next)
+	}
+	return b.Backend.Pass(ctx, r, next)
 }

@@ -28,6 +28,9 @@ func optional(b lock.Backend) []check {
 	if _, ok := b.(lock.FairBackend); ok {
 		checks = append(checks, check{"Fair", fair})
 	}
+	if _, ok := b.(lock.Passer); ok {
+		checks = append(checks, passes()...)
+	}
 	return checks
 }
 

@@ -45,14 +45,14 @@ func badRequests(t testing.TB, b lock.Backend) {
 	for _, s := range spoilings {
 		bad := request(r.Resource, long) // with a nonce of its own: what it gets is in r's way
 		s.spoil(&bad)
-		refuse(t, b, s, bad)
+		refuse(t, b, s, bad, r)
 	}
 	takeInTurn(t, b, r)
 	var batch []lock.Request
 	for _, s := range spoilings {
 		bad := r
 		s.spoil(&bad)
-		refuse(t, b, s, bad)
+		refuse(t, b, s, bad, r)
 		batch = append(batch, bad)
 	}
 	require.Greater(t, held(t, b, r.Resource).Remaining, brief, "a bad request took the lock's life")
@@ -79,8 +79,8 @@ func takeInTurn(t testing.TB, b lock.Backend, r lock.Request) {
 	take(t, b, r)
 }
 
-// refuse makes every call that has to refuse a bad request.
-func refuse(t testing.TB, b lock.Backend, s spoiling, bad lock.Request) {
+// refuse makes every call that has to refuse a bad request; a pass is one of two.
+func refuse(t testing.TB, b lock.Backend, s spoiling, bad, good lock.Request) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := b.Acquire(ctx, bad)
@@ -100,8 +100,17 @@ func refuse(t testing.TB, b lock.Backend, s spoiling, bad lock.Request) {
 		require.Len(t, errs, 1)
 		refused(t, s, "RenewAll", errs[0])
 	}
+	p, passes := b.(lock.Passer)
+	if passes {
+		_, err := p.Pass(ctx, good, bad)
+		refused(t, s, "Pass to it", err)
+	}
 	if !s.owner {
 		return
+	}
+	if passes {
+		_, err := p.Pass(ctx, bad, good)
+		refused(t, s, "Pass", err)
 	}
 	refused(t, s, "Release", b.Release(ctx, bad))
 	if joins {

@@ -3,6 +3,7 @@
 package memlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,6 +30,7 @@ type held struct {
 	token         guard.Token
 	expires       time.Time
 	members       []string // the nonce of the one who acquired, and those who joined
+	refused       []string // nonces that were refused it: two at most, which are enough to find another than a given one
 }
 
 type contender struct {
@@ -69,6 +71,9 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	}
 	h := b.live(r.Resource)
 	if h != nil && h.nonce != r.Nonce {
+		if len(h.refused) < 2 && !slices.Contains(h.refused, r.Nonce) {
+			h.refused = append(h.refused, r.Nonce)
+		}
 		return 0, &lock.HeldError{Resource: r.Resource, Holder: h.holder, Remaining: time.Until(h.expires)}
 	}
 	if h == nil {
@@ -135,19 +140,52 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	freed, err := b.leave(r, member)
+	if freed {
+		b.wake(r.Resource)
+	}
+	return err
+}
+
+func (b *Backend) leave(r lock.Request, member string) (freed bool, err error) {
 	h := b.live(r.Resource)
 	if h == nil || h.nonce != r.Nonce {
-		return lock.ErrLost
+		return false, lock.ErrLost
 	}
 	i := slices.Index(h.members, member)
 	if i < 0 {
-		return lock.ErrLost
+		return false, lock.ErrLost
 	}
-	if h.members = slices.Delete(h.members, i, i+1); len(h.members) == 0 {
-		delete(b.locks, r.Resource)
+	if h.members = slices.Delete(h.members, i, i+1); len(h.members) > 0 {
+		return false, nil
+	}
+	delete(b.locks, r.Resource)
+	return true, nil
+}
+
+// Pass implements [lock.Passer].
+func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, error) {
+	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
+		return 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	h := b.live(r.Resource)
+	if h != nil && h.nonce == next.Nonce { // the call is a repeated one
+		return b.acquire(ctx, next)
+	}
+	var token guard.Token
+	freed, err := b.leave(r, r.Nonce)
+	if freed && !slices.ContainsFunc(h.refused, func(nonce string) bool { return nonce != next.Nonce }) {
+		token, err = b.acquire(ctx, next)
+	}
+	if freed && token == 0 {
 		b.wake(r.Resource)
 	}
-	return nil
+	return token, err
 }
 
 // AcquireInTurn implements [lock.FairBackend].

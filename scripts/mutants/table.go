@@ -133,11 +133,27 @@ var mutants = []mutant{
 	},
 	{
 		"lock: one waiter of a locker asks for all", "lock/line.go",
-		"case q != nil && !w.alone():", "case false:", "lock", "TestOneWaiterOfALocker",
+		"case q != nil && !w.locker.alone():", "case false:", "lock", "TestOneWaiterOfALocker",
 	},
 	{
 		"lock: the next in line asks when the first has gone", "lock/line.go",
 		"q.ask = granted == nil", "q.ask = false", "lock", "TestTheNextInLine",
+	},
+	{
+		"lock: a release is passed to one who does not ask by itself", "lock/pass.go",
+		"first.asking || ", "", "lock", "TestOneWhoAsks",
+	},
+	{
+		"lock: what is passed to one who has gone is undone", "lock/pass.go",
+		"if !p.tell(p.err) && p.err == nil", "if !p.tell(p.err) && false", "lock", "TestAPassToAWaiterThatGaveUp",
+	},
+	{
+		"lock: an unclear pass is undone from its beginning", "lock/pass.go",
+		"_ = l.backend.Release(ctx, p.from.request)", "", "lock", "TestAPassThatComesAfter",
+	},
+	{
+		"memlock: a pass leaves the lock to others who wait", "lock/memlock/memlock.go",
+		"return nonce != next.Nonce", "return false", "lock/memlock", "TestBackend",
 	},
 	{
 		"redislock: renewal never creates", "lock/redislock/renew.lua",
