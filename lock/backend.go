@@ -65,8 +65,8 @@ type Backend interface {
 type Waiter interface {
 	// Watch returns a channel that receives as soon as the watch is in effect, since
 	// a release before that may have been missed, and then after each release of a
-	// hold of r.Resource that an Acquire through this back end has got, or has been
-	// refused for, since; from a back end that queues, after those that make it
+	// hold of r.Resource that an Acquire or a Pass through this back end has got, or has
+	// been refused for, since; from a back end that queues, after those that make it
 	// r.Nonce's turn. So ask after each. (A release that nobody asked for need tell
 	// nobody.) What is not received at once is merged into one. A lost wake-up costs
 	// time and is no harm: the locker also asks by itself, now and then and when the
@@ -75,8 +75,8 @@ type Waiter interface {
 }
 
 // A Passer is a Backend that can free a lock and grant it to the next contender in one
-// step, which saves the locker two of three round trips from one of its goroutines to
-// the next.
+// step. A locker so brings a lock from one of its goroutines to the next in one round
+// trip, in place of a release, a wake-up and an acquisition.
 type Passer interface {
 	// Pass is Release of r and then Acquire of next, a request for the same resource
 	// without After, with nobody in between. It returns the token of next. The token is 0 if it was

@@ -56,9 +56,9 @@ func TestBrokenPassesAreCaught(t *testing.T) {
 			token, passed := b.Pass(ctx, r, next)
 			return token, cmp.Or(err, passed)
 		}, right},
-		"the TTL is another's":      {next(func(next *lock.Request) { next.TTL = time.Second }), right},
-		"the holder is not noted":   {next(func(next *lock.Request) { next.Holder = "somebody" }), right},
-		"the nonce is another's":    {next(func(next *lock.Request) { next.Nonce += "x" }), right},
+		"the TTL is another's":    {next(func(next *lock.Request) { next.TTL = time.Second }), right},
+		"the holder is not noted": {next(func(next *lock.Request) { next.Holder = "somebody" }), right},
+		"the nonce is another's":  {next(func(next *lock.Request) { next.Nonce += "x" }), right},
 		"a dead context is not noticed": {func(ctx context.Context, b *memlock.Backend, r, next lock.Request) (guard.Token, error) {
 			return b.Pass(context.WithoutCancel(ctx), r, next)
 		}, right},
