@@ -72,7 +72,11 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 			}
 		}
 		if h == nil {
-			h, err = l.propose(ctx, w.request())
+			h = w.claim(ctx)
+		}
+		if h == nil {
+			w.noted = w.listens()
+			h, err = l.propose(ctx, w.request(), w.noted)
 		}
 		if err == nil {
 			w.granted(ctx, h)
@@ -92,28 +96,44 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 }
 
 // propose asks the back end for the lock once.
-func (l *Locker) propose(ctx context.Context, r Request) (*hold, error) {
+func (l *Locker) propose(ctx context.Context, r Request, listens bool) (*hold, error) {
 	sent := time.Now()
-	h, err := l.call(ctx, r)
+	h, err := l.call(ctx, r, listens)
 	if err == nil {
-		l.admit(ctx, h, sent)
+		l.admit(ctx, h, sent, sent.Add(l.ttl))
 	}
 	return h, err
 }
 
-// admit begins to look after h, which was granted to a call that was sent at sent.
-func (l *Locker) admit(ctx context.Context, h *hold, sent time.Time) {
+// claim returns the hold of a lock that a release has granted to w, nil if none has.
+func (w *waiter) claim(ctx context.Context) *hold {
+	if !w.listens() {
+		return nil
+	}
+	token, until, ok := w.locker.granter.Claim(w.request())
+	if !ok {
+		return nil
+	}
+	h := w.locker.newHold(w.request(), token, "")
+	w.locker.admit(ctx, h, time.Now(), until)
+	return h
+}
+
+// admit begins to look after h, which was granted to a call that was sent at sent, and
+// lives until then.
+func (l *Locker) admit(ctx context.Context, h *hold, sent, until time.Time) {
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
-	l.keeper.keep(h, sent)
+	l.keeper.keep(h, sent, until)
 	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Context: ctx, Fence: h.fence, Took: time.Since(sent)})
 }
 
 // call sends one Acquire. It returns by the end of ctx or of the TTL, after which a
 // grant would be worthless.
-func (l *Locker) call(ctx context.Context, r Request) (*hold, error) {
+func (l *Locker) call(ctx context.Context, r Request, listens bool) (*hold, error) {
 	h := l.newHold(r, 0, "")
+	h.listens = listens
 	l.running.Add(1)
 	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, acquiring{h}, new(callContext)); err != nil {
 		return nil, err
@@ -121,11 +141,14 @@ func (l *Locker) call(ctx context.Context, r Request) (*hold, error) {
 	return h, nil
 }
 
-func (l *Locker) send(ctx context.Context, r Request) (guard.Token, error) {
-	if l.fair {
-		return l.backend.(FairBackend).AcquireInTurn(ctx, r, l.patience())
+func (l *Locker) send(ctx context.Context, h *hold) (guard.Token, error) {
+	switch {
+	case l.fair:
+		return l.backend.(FairBackend).AcquireInTurn(ctx, h.request, l.patience())
+	case h.listens:
+		return l.granter.AcquireWaiting(ctx, h.request)
 	}
-	return l.backend.Acquire(ctx, r)
+	return l.backend.Acquire(ctx, h.request)
 }
 
 // undo takes back, in the background, whatever was done for h.

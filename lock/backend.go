@@ -91,6 +91,20 @@ type Passer interface {
 	Pass(ctx context.Context, r, next Request) (guard.Token, error)
 }
 
+// A Granter is a Backend whose releases can grant the lock to one that waits for it in
+// another process, which saves that one a question and its answer.
+type Granter interface {
+	// AcquireWaiting is Acquire for one that has a watch of r.Resource and, if it is
+	// refused, goes on waiting: a release may then grant it the lock, and wakes it. If
+	// it stops waiting it calls Release.
+	AcquireWaiting(ctx context.Context, r Request) (guard.Token, error)
+
+	// Claim returns the token of such a grant to r.Nonce, once, and until when the lock
+	// lives unless it is renewed, which may be much less than r.TTL. ok is false if
+	// no grant is known, or if it is over. Claim asks nobody.
+	Claim(r Request) (token guard.Token, until time.Time, ok bool)
+}
+
 // A Joiner is a Backend whose locks several processes may hold together under one
 // fence: reentrancy by passing the token.
 type Joiner interface {

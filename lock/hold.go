@@ -15,10 +15,11 @@ type hold struct {
 	locker  *Locker
 	request Request
 	member  string      // set if the lock was joined and not acquired
+	listens bool        // one asks for it that a release may grant it to, see Granter
 	release callContext // of the call that frees the lock
 	fence   guard.Fence // complete before the first lease sees the hold
 
-	deadline time.Time // send time of the last successful call + TTL - margin
+	deadline time.Time // send time of the last successful call + TTL - margin, or less
 	end      time.Time // no renewal moves the deadline past it; zero without WithMaxHold
 	renewAt  time.Time // zero if the hold is not to be renewed any more
 	renewing bool      // a renewal is queued or under way
@@ -47,9 +48,9 @@ func (h *hold) next() time.Time {
 	return h.renewAt
 }
 
-// prolong moves the deadline after a successful call that was sent at sent.
-func (h *hold) prolong(sent time.Time) {
-	d := sent.Add(h.request.TTL - margin(h.request.TTL))
+// prolong moves the deadline after a successful call by which the lock lives until then.
+func (h *hold) prolong(until time.Time) {
+	d := until.Add(-margin(h.request.TTL))
 	if !h.end.IsZero() && d.After(h.end) {
 		d, h.renewAt = h.end, time.Time{}
 	}

@@ -38,7 +38,7 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		l.undo(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
-	l.keeper.keep(h, sent)
+	l.keeper.keep(h, sent, sent.Add(l.ttl))
 	if err := l.raiseAll(ctx, f); err != nil {
 		l.drop(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)

@@ -46,14 +46,17 @@ func newKeeper(b Backend, c *config) *keeper {
 	return k
 }
 
-// keep starts to look after h, whose lock was asked for at sent.
-func (k *keeper) keep(h *hold, sent time.Time) {
+// keep starts to look after h, whose lock was asked for at sent and lives until then,
+// which may be sooner than any renewal is due.
+func (k *keeper) keep(h *hold, sent, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.every > 0 {
+	if life := until.Sub(sent); life < h.request.TTL {
+		h.renewAt = sent.Add(min(k.every, life/3))
+	} else if k.every > 0 {
 		h.renewAt = sent.Add(k.every)
 	}
-	h.prolong(sent)
+	h.prolong(until)
 	k.set(&h.alarm, h.next())
 }
 
@@ -314,7 +317,7 @@ func (k *keeper) settle(batch []*hold, errs []error, sent time.Time) {
 		case errs[i] == nil:
 			h.failure = nil
 			h.renewAt = sent.Add(k.every)
-			h.prolong(sent)
+			h.prolong(sent.Add(h.request.TTL))
 		default:
 			h.failure = errs[i]
 			h.renewAt = time.Now().Add(max(time.Millisecond, min(k.every, time.Until(h.deadline))/4))

@@ -23,7 +23,8 @@ const releaseTimeout = 5 * time.Second
 type Locker struct {
 	*config
 	backend  Backend
-	passer   Passer // nil if the back end is none, or every waiter has a line of its own
+	passer   Passer  // nil if the back end is none, or every waiter has a line of its own
+	granter  Granter // as well; or if nothing renews what it grants
 	keeper   *keeper
 	noAnswer error // to an Acquire within the TTL
 	lines    lines
@@ -54,6 +55,9 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	}
 	if !l.alone() {
 		l.passer, _ = b.(Passer)
+		if !c.noRenewal {
+			l.granter, _ = b.(Granter)
+		}
 	}
 	return l, nil
 }

@@ -97,7 +97,7 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	var err error
 	if l.sequencer == nil {
 		r.After = after
-		again, err := l.call(ctx, r)
+		again, err := l.call(ctx, r, false)
 		switch {
 		case errors.Is(err, ErrHeld):
 			return f, fmt.Errorf("%w: %w", errSuperseded, err)

@@ -25,7 +25,7 @@ func (simpleTask) ended(bool) {}
 type acquiring struct{ *hold }
 
 func (h acquiring) call(ctx context.Context) (err error) {
-	h.fence.Token, err = h.locker.send(ctx, h.request)
+	h.fence.Token, err = h.locker.send(ctx, h.hold)
 	if err == nil && h.fence.Token <= 0 && h.locker.sequencer == nil {
 		err = fmt.Errorf("%T has no tokens of its own; give lock.New a sequencer with lock.WithSequencer", h.locker.backend)
 	}

@@ -29,6 +29,7 @@ type waiter struct {
 	answered time.Time // when the back end last said that the lock is held
 	line     *line     // nil while it does not wait
 	place    *place    // in its line
+	noted    bool      // it has asked as one that listens
 }
 
 func (w *waiter) request() Request {
@@ -43,6 +44,11 @@ func (w *waiter) nonce() string {
 		w.id = rand.Text()
 	}
 	return w.id
+}
+
+// listens reports whether a release can grant the lock to w.
+func (w *waiter) listens() bool {
+	return w.locker.granter != nil && w.line != nil && w.line.wake != nil
 }
 
 func (w *waiter) granted(ctx context.Context, h *hold) {
@@ -75,7 +81,7 @@ func (w *waiter) wait(ctx context.Context, refused error) (*hold, error) {
 		front, ask, passed := w.look(due)
 		switch {
 		case passed != nil:
-			w.locker.admit(ctx, passed.to, passed.sent)
+			w.locker.admit(ctx, passed.to, passed.sent, passed.sent.Add(w.locker.ttl))
 			return passed.to, nil
 		case ask:
 			return nil, nil
@@ -160,9 +166,16 @@ func (w *waiter) stop(ctx context.Context, err error) {
 		w.locker.observer.Observe(guard.Event{Kind: kind, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
 	}
 	w.leave(nil)
-	if err != nil && w.locker.fair && w.id != "" {
-		b, r := w.locker.backend.(FairBackend), Request{Resource: w.resource, Nonce: w.id}
+	if err == nil || w.id == "" {
+		return
+	}
+	r := Request{Resource: w.resource, Nonce: w.id}
+	switch {
+	case w.locker.fair:
+		b := w.locker.backend.(FairBackend)
 		w.locker.detach(func(ctx context.Context) { _ = b.Withdraw(ctx, r) })
+	case w.noted: // a release may have granted it the lock by now
+		w.locker.detach(func(ctx context.Context) { _ = w.locker.backend.Release(ctx, r) })
 	}
 }
 

@@ -43,11 +43,11 @@ if other then
   -- If more than one ask, that alone is: then each second release is for all.
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local before, asked, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t%d*\t(%d+)[^\n]*\n$')
+  local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
+  local before, asked, listens, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t(%d*)\t(%d+)[^\n]*\n$')
   local stale = asked and (now - since > (asked == ARGV[1] and 1000 or 3000) or now < tonumber(since))
   local noted
-  if state == 'held' or state == 'want' and not asked or stale then
-    local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
+  if state == 'held' or state == 'want' and not asked or stale or asked == ARGV[1] and listens == '' and number ~= '' then
     noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. (before or rest)
       .. '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n', 'KEEPTTL')
   elseif state == 'want' and asked ~= ARGV[1] then

@@ -25,11 +25,11 @@ local noted = not has and type(value) == 'string' and string.find(value, '\n?' .
 if noted then -- as one that waits
   redis.call('SET', KEYS[1], string.sub(value, 1, noted), 'KEEPTTL')
 end
-local again = has or redis.call('EXISTS', KEYS[3]) == 1
+local again = has or redis.call('GET', KEYS[3]) == 'left'
   or ARGV[1] == ARGV[2] and (last == ARGV[1] or state == 'free' and nonce == ARGV[1])
 -- The mark says for 10 s that this member is out, whatever comes late: its own release
 -- again is no loss; its acquisition, when the release has overtaken it, is refused.
-redis.call('SET', KEYS[3], '', 'PX', 10000)
+redis.call('SET', KEYS[3], again and 'left' or 'lost', 'PX', 10000)
 if free then
   if KEYS[4] then
     wake(publish, KEYS[1], KEYS[4], KEYS[5])

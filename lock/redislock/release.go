@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 
 	"github.com/go-fencing/fencing/guard"
@@ -65,7 +66,7 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
 		return 0, err
 	}
-	if !b.plain() || b.config.replicas > 0 { // for which only an acquisition waits
+	if !b.plain() {
 		return 0, b.Release(ctx, r)
 	}
 	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")
@@ -73,11 +74,13 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	if watched, _ := b.hub.watched(b.feedOf(e.Lock), e.Lock); watched {
 		awaited = "awaited"
 	}
-	reply, err := e.run(ctx, b.calls.do, b.releases.pass, 2, &e.Lock, &e.Counter,
+	reply, err := e.run(ctx, b.sendAcquire(), b.releases.pass, 2, &e.Lock, &e.Counter,
 		&e.request.Nonce, &to.request.Nonce, &to.request.Holder, &to.ttl, awaited)
-	if granted, ok := reply.([]any); ok && err == nil && len(granted) == 1 {
-		token, _ := granted[0].(int64)
-		return guard.Token(token), nil
+	if _, passed := reply.(string); passed {
+		return b.granted(ctx, to, reply, err)
+	}
+	if errors.Is(err, ErrReplicas) { // too few have heard of the release
+		err = nil
 	}
 	return 0, b.released(ctx, e, reply, err)
 }
