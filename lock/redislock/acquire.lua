@@ -39,19 +39,31 @@ if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and non
 end
 
 if other then
-  -- One of those who ask is noted: who listens may be granted the lock by its release.
-  -- If more than one ask, that alone is: then each second release is for all.
+  -- Those who ask are noted in the order in which they came: a release grants the lock
+  -- to the first of them who listens, or who has asked again and so goes on asking.
+  local noted
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
-  local before, asked, listens, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t(%d*)\t(%d+)[^\n]*\n$')
-  local stale = asked and (now - since > (asked == ARGV[1] and 1000 or 3000) or now < tonumber(since))
-  local noted
-  if state == 'held' or state == 'want' and not asked or stale or asked == ARGV[1] and listens == '' and number ~= '' then
-    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. (before or rest)
-      .. '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n', 'KEEPTTL')
-  elseif state == 'want' and asked ~= ARGV[1] then
-    noted = redis.pcall('SETRANGE', KEYS[1], 8, 'many')
+  local known = '\n?' .. ARGV[1] .. '\t'
+  local at = string.find(rest, known, 1, true)
+  local number = string.match(ARGV[4] or '', '^%d+$') or at and '0' or ''
+  local line = '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n'
+  if at then
+    local before, since = string.match(rest, '^%d+\t(%d*)\t(%d+)', at + #known)
+    if (#number > 1) == (#before > 1) and before ~= '' and now - since >= 0 and now - since < 1000 then
+      line = nil
+    else
+      line = string.sub(rest, 1, at) .. line .. string.sub(rest, string.find(rest, '\n', at + 1, true) + 1)
+    end
+  else
+    local _, notes = string.gsub(rest, '\n%?', '')
+    line = rest .. (notes < 32 and line or '')
+  end
+  if state == 'join' or fair then
+    line = state == 'held' and rest
+  end
+  if line then
+    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. line, 'KEEPTTL')
   else
     noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
   end

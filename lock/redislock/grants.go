@@ -19,7 +19,7 @@ import (
 type grant struct {
 	nonce  string
 	token  guard.Token
-	number time.Duration // after the begin of the back end
+	number time.Duration
 	waited time.Duration // from then to the grant, at least
 	left   time.Duration // to live, from the grant on
 }
@@ -39,8 +39,16 @@ func parseGrant(message string) (g grant, ok bool) {
 	return grant{parts[0], guard.Token(n[0]), time.Duration(n[1]), time.Duration(n[2]) * time.Millisecond, time.Duration(n[3]) * time.Millisecond}, true
 }
 
-// since is the number of one that asks now.
-func (b *Backend) since() int64 { return int64(time.Since(b.begun)) }
+// number is that of one that asks now: the time since the begin of the back end, from
+// an offset on that makes it unlike those of others. 0 is that of all who do not listen.
+func (h *hub) number() int64 { return int64(h.offset + time.Since(h.begun)) }
+
+// asked returns when the one with a number did ask; ok is false if it is not of this
+// back end.
+func (h *hub) asked(number time.Duration) (at time.Time, ok bool) {
+	at = h.begun.Add(number - h.offset)
+	return at, number >= h.offset && !at.After(time.Now())
+}
 
 // AcquireWaiting implements [lock.Granter].
 func (b *Backend) AcquireWaiting(ctx context.Context, r lock.Request) (guard.Token, error) {
@@ -58,7 +66,8 @@ func (b *Backend) Claim(r lock.Request) (token guard.Token, until time.Time, ok 
 	}
 	g := c.grant
 	c.grant = grant{}
-	granted, now := b.begun.Add(g.number+g.waited), time.Now()
+	asked, _ := b.hub.asked(g.number)
+	granted, now := asked.Add(g.waited), time.Now()
 	until = granted.Add(g.left)
 	// The server's clock may have been set.
 	return g.token, until, !granted.After(now) && now.Before(until)

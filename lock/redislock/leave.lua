@@ -23,7 +23,7 @@ if free then
 end
 local noted = not has and type(value) == 'string' and string.find(value, '\n?' .. ARGV[1] .. '\t', 1, true)
 if noted then -- as one that waits
-  redis.call('SET', KEYS[1], string.sub(value, 1, noted), 'KEEPTTL')
+  redis.call('SET', KEYS[1], string.sub(value, 1, noted) .. string.sub(value, string.find(value, '\n', noted + 1, true) + 1), 'KEEPTTL')
 end
 local again = has or redis.call('GET', KEYS[3]) == 'left'
   or ARGV[1] == ARGV[2] and (last == ARGV[1] or state == 'free' and nonce == ARGV[1])

@@ -23,25 +23,44 @@ func TestAWaiterIsServedBesideABusyProcess(t *testing.T) {
 	for name, work := range map[string]time.Duration{"that does nothing": 0, "that works": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overtake(t, 30, work, 0)
+			overtake(t, 30, work, 0, nil, nil)
 		})
 	}
 }
 
-// One that is farther away than they asks when the next of them has the lock already,
-// every time: in turn, it is served all the same.
+// One that is farther away than they would ask when the next of them has the lock
+// already, every time, if it were not noted in its turn.
 func TestADistantWaiterIsServedInTurn(t *testing.T) {
 	t.Parallel()
-	overtake(t, 5, 20*time.Millisecond, time.Millisecond, lock.WithFair())
+	for name, opts := range map[string][]lock.Option{"": nil, "fair": {lock.WithFair()}} {
+		for _, work := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
+			t.Run(name+work.String(), func(t *testing.T) {
+				t.Parallel()
+				overtake(t, 10, work, time.Millisecond, opts, opts)
+			})
+		}
+	}
+}
+
+// One that polls, as a client in another language does, never finds a lock free that
+// others pass on.
+func TestAPollerIsServedToo(t *testing.T) {
+	t.Parallel()
+	for _, work := range []time.Duration{0, 5 * time.Millisecond} {
+		t.Run(work.String(), func(t *testing.T) {
+			t.Parallel()
+			overtake(t, 10, work, time.Millisecond, nil, []lock.Option{lock.WithMaxRetries(1000)})
+		})
+	}
 }
 
 // overtake lets a crowd of one process take the lock for work, over and over, and
 // another process, for which each reply is late by distance, get it a number of times.
-func overtake(t *testing.T, times int, work, distance time.Duration, opts ...lock.Option) {
+func overtake(t *testing.T, times int, work, distance time.Duration, theirs, own []lock.Option) {
 	t.Helper()
 	const crowd = 8
 	url, prefix := servertest.Redis(t), "test-"+request().Nonce
-	open := func(rdb *redis.Client) *lock.Locker {
+	open := func(rdb *redis.Client, opts []lock.Option) *lock.Locker {
 		b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
 		require.NoError(t, err)
 		l, err := lock.New(b, opts...)
@@ -54,7 +73,7 @@ func overtake(t *testing.T, times int, work, distance time.Duration, opts ...loc
 	o.Dialer = (&cutNetwork{delay: distance}).dial
 	far := redis.NewClient(o)
 	t.Cleanup(func() { _ = far.Close() })
-	busy, waiter := open(client(t, url)), open(far)
+	busy, waiter := open(client(t, url), theirs), open(far, own)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup

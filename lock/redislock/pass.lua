@@ -5,15 +5,15 @@
 -- Returns the token as a string, or what release.lua does.
 do
   local value = redis.call('GET', KEYS[1])
-  local state, nonce, token, last, asked
+  local state, nonce, token, last, notes
   if value then
-    state, nonce, token, last = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(%d+)\n[^\n]*\n([^\n]*)\n')
-    asked = string.match(value, '\n%?([^\t\n]*)\t[^\n]*\n$')
+    state, nonce, token, last, notes = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(%d+)\n[^\n]*\n([^\n]*)\n(.*)$')
   end
   if nonce == ARGV[2] and last == ARGV[1] and state ~= 'free' then
     return token -- again
   end
-  if nonce == ARGV[1] and (state == 'held' or state == 'want' and (not asked or asked == ARGV[2])) then
+  local alone = notes == '' or notes and string.match(notes, '^%?([^\t]*)[^\n]*\n$') == ARGV[2]
+  if nonce == ARGV[1] and alone and state ~= 'join' then
     token = redis.call('INCR', KEYS[2])
     if token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
       redis.call('SET', KEYS[1], (ARGV[5] == 'awaited' and 'fencing want ' or 'fencing held ') .. ARGV[2] .. '\n'

@@ -58,7 +58,6 @@ type Backend struct {
 	inTurn atomic.Bool // some lock was asked for in turn
 
 	releases *releaseScripts
-	begun    time.Time // what the numbers of those who wait count from
 
 	// Arguments of the scripts that never change.
 	maxJump any
@@ -73,8 +72,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: &hub{rdb: rdb, feeds: make(map[string]*feed)},
-		releases: &published, begun: time.Now(), maxJump: int64(c.maxJump), mode: c.mode,
+		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: newHub(rdb),
+		releases: &published, maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {
 		b.releases = &publishedInSlot
@@ -107,8 +106,8 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	return b.acquire(ctx, r, false)
 }
 
-// acquire asks for the lock, on behalf of one that waits and listens or of one that
-// does not.
+// acquire asks for the lock, on behalf of one that waits with a watch or of one that
+// has none.
 func (b *Backend) acquire(ctx context.Context, r lock.Request, waits bool) (guard.Token, error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -117,8 +116,10 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, waits bool) (guar
 	args := [...]any{&e.Lock, &e.Counter, &e.Released, &e.request.Nonce, &e.request.Holder, &e.ttl, "", (*int64)(&e.request.After), b.maxJump, b.mode}
 	awaited, live := b.hub.watched(b.feedOf(e.Lock), e.Lock)
 	switch {
-	case waits && live && b.config.replicas == 0: // for which a release that grants does not wait
-		e.number = b.since()
+	case waits && b.config.replicas == 0: // for which a release that grants does not wait
+		if live {
+			e.number = b.hub.number()
+		}
 		args[6] = &e.number
 	case awaited:
 		args[6] = "awaited"

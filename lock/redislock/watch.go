@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -23,9 +24,15 @@ const (
 // A hub hears of releases for everybody who waits. The channel on which the
 // release of a lock is published has the name of the lock's key.
 type hub struct {
-	rdb   redis.UniversalClient
-	mu    sync.Mutex
-	feeds map[string]*feed
+	rdb    redis.UniversalClient
+	begun  time.Time     // what the numbers of those who wait count from
+	offset time.Duration // and begin with
+	mu     sync.Mutex
+	feeds  map[string]*feed
+}
+
+func newHub(rdb redis.UniversalClient) *hub {
+	return &hub{rdb: rdb, begun: time.Now(), offset: 1 + rand.N(time.Duration(1)<<62), feeds: make(map[string]*feed)}
 }
 
 // A feed is one connection that listens: one for the whole back end, and in
@@ -260,8 +267,8 @@ func (f *feed) listen(conn *redis.PubSub, down chan<- struct{}) {
 }
 
 // wake wakes those who watch a channel; if it is the turn of one nonce, then only
-// that one and those who do not queue. After a grant all but one are refused, and
-// noted as those who wait.
+// that one and those who do not queue. A grant to another back end concerns nobody here,
+// unless it says not to which.
 func (f *feed) wake(name, message string) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -272,6 +279,9 @@ func (f *feed) wake(name, message string) {
 	c.live = true
 	nonce := message
 	if g, ok := parseGrant(message); ok {
+		if _, ours := f.hub.asked(g.number); !ours && g.number != 0 {
+			return
+		}
 		c.grant, nonce = g, ""
 	}
 	for _, w := range c.watchers {
