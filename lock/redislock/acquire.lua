@@ -1,5 +1,5 @@
--- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
--- fair, queue.lua.
+-- Takes the lock, or says who has it; follows grant.lua, counter.lua, notes.lua and, if
+-- it is fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
 -- holder, TTL in ms; from here on what is not needed may be left out: whether somebody
 -- beside the caller waits, '' or 'awaited', or a number if the caller itself waits and
@@ -39,31 +39,21 @@ if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and non
 end
 
 if other then
-  -- Those who ask are noted in the order in which they came: a release grants the lock
-  -- to the first of them who listens, or who has asked again and so goes on asking.
-  local noted
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local known = '\n?' .. ARGV[1] .. '\t'
-  local at = string.find(rest, known, 1, true)
-  local number = string.match(ARGV[4] or '', '^%d+$') or at and '0' or ''
-  local line = '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n'
-  if at then
-    local before, since = string.match(rest, '^%d+\t(%d*)\t(%d+)', at + #known)
-    if (#number > 1) == (#before > 1) and before ~= '' and now - since >= 0 and now - since < 1000 then
-      line = nil
-    else
-      line = string.sub(rest, 1, at) .. line .. string.sub(rest, string.find(rest, '\n', at + 1, true) + 1)
+  local notes = rest
+  if not fair and state ~= 'join' then
+    local time, at, last, before, since = now(), line(rest, ARGV[1])
+    local number = string.match(ARGV[4] or '', '^%d+$') or at and '0' or ''
+    local mine = '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', time) .. '\t' .. ARGV[2] .. '\n'
+    if not at then
+      local few, n = recent(rest, time)
+      notes = few .. (n < (number == '' and 16 or 64) and mine or '')
+    elseif before == '' or before == '-' or (#before == 1) ~= (#number == 1) or math.abs(time - since) > 500 then
+      notes = replace(rest, at, last, mine)
     end
-  else
-    local _, notes = string.gsub(rest, '\n%?', '')
-    line = rest .. (notes < 32 and line or '')
   end
-  if state == 'join' or fair then
-    line = state == 'held' and rest
-  end
-  if line then
-    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. line, 'KEEPTTL')
+  local noted
+  if notes ~= rest or state == 'held' then
+    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. notes, 'KEEPTTL')
   else
     noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
   end
@@ -90,11 +80,18 @@ else
   if not token then
     return refusal
   end
-  rest = held and string.sub(rest, #last + 1) or '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n'
+  if held then
+    rest = string.sub(rest, #last + 1)
+  else
+    local at, last = line(rest or '', ARGV[1])
+    local notes = at and replace(rest, at, last, '') or rest or ''
+    rest = '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n' .. inherited(notes)
+    state = notes == '' and 'held' or 'want'
+  end
 end
 local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or not fair and ARGV[4] and ARGV[4] ~= ''
-if not held or state == 'held' then
-  state = others and 'want' or 'held'
+if state == 'held' and others then
+  state = 'want'
 end
 value = 'fencing ' .. state .. ' ' .. ARGV[1] .. '\n' .. token .. rest
 if state == 'join' then -- other members may count on a longer TTL

@@ -4,7 +4,7 @@
 if not ARGV[5] then
   local old = redis.call('GET', KEYS[1])
   local freed = old and string.sub(old, 1, 13) == 'fencing free '
-  if not old or freed and string.find(old, ARGV[1], 14, true) ~= 14 then
+  if not old or freed and string.find(old, ARGV[1], 14, true) ~= 14 and not string.find(old, '\n?', 14, true) then
     if redis.call('EXISTS', KEYS[3]) == 0 then
       -- What can fail comes before the first write to the lock: scripts do not roll
       -- back.

@@ -1,5 +1,5 @@
 -- Takes a member out of the lock of a nonce, whatever its state; the last one out frees
--- it. Follows publish.lua or spublish.lua and, if it is in turn, queue.lua.
+-- it. Follows publish.lua or spublish.lua, notes.lua and, if it is in turn, queue.lua.
 -- KEYS: lock, members, mark of the member, and if in turn: queue, alive. ARGV: nonce,
 -- member: the nonce itself is one.
 -- Returns 1, or 0 if the nonce does not have the lock or the member is not in it.
@@ -21,9 +21,9 @@ local free = has and (state ~= 'join' or redis.call('EXISTS', KEYS[2]) == 0)
 if free then
   redis.call('DEL', KEYS[1])
 end
-local noted = not has and type(value) == 'string' and string.find(value, '\n?' .. ARGV[1] .. '\t', 1, true)
-if noted then -- as one that waits
-  redis.call('SET', KEYS[1], string.sub(value, 1, noted) .. string.sub(value, string.find(value, '\n', noted + 1, true) + 1), 'KEEPTTL')
+local begin, ending = line(type(value) == 'string' and not free and value or '', ARGV[2])
+if begin then -- as one that was refused
+  redis.call('SET', KEYS[1], replace(value, begin, ending, ''), 'KEEPTTL')
 end
 local again = has or redis.call('GET', KEYS[3]) == 'left'
   or ARGV[1] == ARGV[2] and (last == ARGV[1] or state == 'free' and nonce == ARGV[1])

@@ -16,7 +16,7 @@ var queueLua string
 //go:embed withdraw.lua
 var withdrawLua string
 
-var acquireTurnScript = newScript(rediskeys.CounterLua + queueLua + acquireLua)
+var acquireTurnScript = newScript(rediskeys.CounterLua + notesLua + queueLua + acquireLua)
 
 // AcquireInTurn implements [lock.FairBackend]. Acquire takes no notice of the
 // queue: either all processes use a resource with lock.WithFair, or none.

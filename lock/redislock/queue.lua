@@ -1,11 +1,7 @@
 -- The queue of a fair lock: a list of nonces in the order in which they came, and a
 -- hash that has for each until when it is presumed alive, by this server's clock.
--- A clock that is set makes a waiter lose its place, or keeps a dead one's.
-
-local function now()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
+-- A clock that is set makes a waiter lose its place, or keeps a dead one's. Follows
+-- notes.lua.
 
 -- first returns the first contender that is me or alive, and forgets those before it.
 local function first(queue, alive, me)

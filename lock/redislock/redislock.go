@@ -43,7 +43,7 @@ var renewLua string
 var joinLua string
 
 var (
-	acquireScript = newScript(grantLua + rediskeys.CounterLua + acquireLua)
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua)
 	renewScript   = newScript(renewLua)
 	joinScript    = newScript(joinLua)
 )

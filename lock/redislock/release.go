@@ -20,6 +20,12 @@ var spublishLua string
 //go:embed release.lua
 var releaseLua string
 
+//go:embed notes.lua
+var notesLua string
+
+//go:embed next.lua
+var nextLua string
+
 //go:embed pass.lua
 var passLua string
 
@@ -36,37 +42,34 @@ var (
 
 func newReleaseScripts(publish string) releaseScripts {
 	return releaseScripts{
-		release:   newScript(publish + releaseLua),
-		pass:      newScript(publish + passLua + releaseLua),
-		leave:     newScript(publish + leaveLua),
-		leaveTurn: newScript(publish + queueLua + leaveLua),
-		withdraw:  newScript(publish + queueLua + withdrawLua),
+		release:   newScript(publish + releaseLua + notesLua + nextLua),
+		pass:      newScript(publish + notesLua + passLua + releaseLua + nextLua),
+		leave:     newScript(publish + notesLua + leaveLua),
+		leaveTurn: newScript(publish + notesLua + queueLua + leaveLua),
+		withdraw:  newScript(publish + notesLua + queueLua + withdrawLua),
 	}
 }
 
-// Release implements [lock.Backend].
+// Release implements [lock.Backend]. A lock leaves under its key who had it, unless that
+// is somebody else's key too, or may be waited for in turn.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	e := b.evaluation(r, r.Nonce)
-	if !b.plain() {
+	if b.config.mode != own || b.inTurn.Load() {
 		return b.leave(ctx, e, 0)
 	}
 	reply, err := e.run(ctx, b.calls.do, b.releases.release, 2, &e.Lock, &e.Counter, &e.request.Nonce)
 	return b.released(ctx, e, reply, err)
 }
 
-// plain reports whether a lock leaves under its key, when it is released, who had it
-// last: if that is nobody else's key, and nobody looks there for his turn.
-func (b *Backend) plain() bool { return b.config.mode == own && !b.inTurn.Load() }
-
-// Pass implements [lock.Passer].
+// Pass implements [lock.Passer], for locks that nobody waits for in turn.
 func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, error) {
 	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
 		return 0, err
 	}
-	if !b.plain() {
+	if b.config.mode != own {
 		return 0, b.Release(ctx, r)
 	}
 	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")
