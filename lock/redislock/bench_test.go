@@ -4,19 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
-	"github.com/go-fencing/fencing/lock/redislock"
 )
 
 // What everybody writes first, and the least that any Redis lock can do: SET NX PX
@@ -103,77 +98,4 @@ func BenchmarkTenThousandLeases(b *testing.B) {
 	}
 	b.ReportMetric(float64(most), "goroutines")
 	b.ReportMetric(float64(lost), "lost")
-}
-
-// BenchmarkCutOff cuts 1,000 holders off from Redis and reports how many of them had
-// a live context when the next one had the lock already. The margin that a holder
-// does not count on is 12ms here; a machine that lets a goroutine wait for longer
-// than that shows why a context alone is no guard.
-func BenchmarkCutOff(b *testing.B) {
-	url := servertest.Redis(b)
-	prefix := "bench-" + rand.Text()
-	var overlaps, trials atomic.Int64
-	for b.Loop() {
-		var all sync.WaitGroup
-		for pair := range 100 {
-			holder, cut := cutLocker(b, url, prefix)
-			next, _ := cutLocker(b, url, prefix)
-			resource := fmt.Sprintf("cut:%d:%s", pair, rand.Text())
-			all.Go(func() {
-				for range 10 {
-					cut.Store(false)
-					s, err := holder.Acquire(context.Background(), resource)
-					if err != nil {
-						continue // its connection has not come back yet
-					}
-					cut.Store(true)
-					after, err := next.Acquire(context.Background(), resource)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					trials.Add(1)
-					if s.Context().Err() == nil {
-						overlaps.Add(1)
-					}
-					_ = after.Release(context.Background())
-				}
-			})
-		}
-		all.Wait()
-	}
-	b.ReportMetric(float64(overlaps.Load()), "overlaps")
-	b.ReportMetric(float64(trials.Load()), "trials")
-}
-
-// cutLocker returns a locker whose network drops what is sent while cut is true.
-func cutLocker(b *testing.B, url, prefix string) (l *lock.Locker, cut *atomic.Bool) {
-	cut = new(atomic.Bool)
-	o, err := redis.ParseURL(url)
-	require.NoError(b, err)
-	o.PoolSize, o.MaxRetries, o.ReadTimeout, o.ContextTimeoutEnabled = 1, -1, time.Second, true
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return cutConn{conn, cut}, err
-	}
-	rdb := redis.NewClient(o)
-	backend, err := redislock.New(rdb, redislock.WithPrefix(prefix))
-	require.NoError(b, err)
-	l, err = lock.New(backend, lock.WithTTL(time.Second), lock.WithRetryWait(5*time.Millisecond))
-	require.NoError(b, err)
-	b.Cleanup(func() { _, _ = l.Close(), rdb.Close() })
-	return l, cut
-}
-
-// A cutConn loses what is sent while it is cut, as a network does that drops packets.
-type cutConn struct {
-	net.Conn
-	cut *atomic.Bool
-}
-
-func (c cutConn) Write(p []byte) (int, error) {
-	if c.cut.Load() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
 }

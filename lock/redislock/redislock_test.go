@@ -22,8 +22,6 @@ import (
 	"github.com/go-fencing/fencing/sequencer"
 )
 
-func TestMain(m *testing.M) { servertest.Main(m) }
-
 func client(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)

@@ -137,6 +137,11 @@ func (f *feed) run() {
 		if f.ended() {
 			return
 		}
+		if cluster, ok := f.hub.rdb.(*redis.ClusterClient); ok {
+			// The slot may have moved, and a client that only listens is told by
+			// nobody where to: it would go to the old node for a minute.
+			cluster.ReloadState(context.Background())
+		}
 		time.Sleep(feedRetry)
 	}
 }

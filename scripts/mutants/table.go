@@ -463,4 +463,20 @@ var mutants = []mutant{
 		"torture: a control that comes out whole makes the run worthless", "cmd/fencectl/internal/torture/result.go",
 		"case v.Control && !v.Caught():", "case false:", "cmd/fencectl/internal/torture", "TestConclude",
 	},
+	{
+		"redislock: a feed that hears nothing is given up", "lock/redislock/watch.go",
+		"conn.ReceiveTimeout(context.Background(), feedSilent)", "conn.ReceiveTimeout(context.Background(), 0)", "lock/redislock", "HearsNothing|FeedIsForgotten",
+	},
+	{
+		"redislock: who only listens looks where its slot has gone", "lock/redislock/watch.go",
+		"cluster.ReloadState(context.Background())", "_ = cluster", "lock/redislock", "FollowASlot",
+	},
+	{
+		"lock: the deadline of a renewal counts from its send time", "lock/keeper.go",
+		"h.prolong(sent)\n\t\tdefault", "h.prolong(time.Now())\n\t\tdefault", "lock/redislock", "ACutOffHolder",
+	},
+	{
+		"redislock: a distant waiter is served in turn", "lock/acquire.go",
+		"if l.fair {", "if false {", "lock/redislock", "DistantWaiter",
+	},
 }

@@ -1,0 +1,92 @@
+package redislock_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/lock"
+	"github.com/go-fencing/fencing/lock/redislock"
+)
+
+// A waiter as near to the server as a process that takes the lock again and again is
+// overtaken by chance, and gets it before long.
+func TestAWaiterIsServedBesideABusyProcess(t *testing.T) {
+	t.Parallel()
+	for name, work := range map[string]time.Duration{"that does nothing": 0, "that works": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overtake(t, 30, work, 0)
+		})
+	}
+}
+
+// One that is farther away than they asks when the next of them has the lock already,
+// every time: in turn, it is served all the same.
+func TestADistantWaiterIsServedInTurn(t *testing.T) {
+	t.Parallel()
+	overtake(t, 5, 20*time.Millisecond, time.Millisecond, lock.WithFair())
+}
+
+// overtake lets a crowd of one process take the lock for work, over and over, and
+// another process, for which each reply is late by distance, get it a number of times.
+func overtake(t *testing.T, times int, work, distance time.Duration, opts ...lock.Option) {
+	t.Helper()
+	const crowd = 8
+	url, prefix := servertest.Redis(t), "test-"+request().Nonce
+	open := func(rdb *redis.Client) *lock.Locker {
+		b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
+		require.NoError(t, err)
+		l, err := lock.New(b, opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	o, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	o.Dialer = (&cutNetwork{delay: distance}).dial
+	far := redis.NewClient(o)
+	t.Cleanup(func() { _ = far.Close() })
+	busy, waiter := open(client(t, url)), open(far)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	var grants atomic.Int64
+	for range crowd {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				s, err := busy.Acquire(ctx, "inventory:sku-42")
+				if err != nil {
+					return
+				}
+				grants.Add(1)
+				if work > 0 {
+					<-time.After(work)
+				}
+				_ = s.Release(ctx)
+			}
+		})
+	}
+	waits, overtaken := make([]time.Duration, times), make([]int64, times)
+	for i := range times {
+		busyAgain := grants.Load() + 5
+		require.Eventually(t, func() bool { return grants.Load() >= busyAgain }, soon, time.Millisecond)
+		before, begun := grants.Load(), time.Now()
+		bounded, stop := context.WithTimeout(ctx, 5*time.Second)
+		s, err := waiter.Acquire(bounded, "inventory:sku-42")
+		waits[i], overtaken[i] = time.Since(begun), grants.Load()-before
+		require.NoError(t, err, "overtaken %d times", overtaken[i])
+		require.NoError(t, s.Release(ctx))
+		stop()
+	}
+	t.Logf("waited %v at most, overtaken %d times", slices.Max(waits), slices.Max(overtaken))
+}
