@@ -473,10 +473,10 @@ var mutants = []mutant{
 	},
 	{
 		"lock: the deadline of a renewal counts from its send time", "lock/keeper.go",
-		"h.prolong(sent)\n\t\tdefault", "h.prolong(time.Now())\n\t\tdefault", "lock/redislock", "ACutOffHolder",
+		"h.prolong(sent.Add(h.request.TTL))\n\t\tdefault", "h.prolong(time.Now().Add(h.request.TTL))\n\t\tdefault", "lock/redislock", "ACutOffHolder",
 	},
 	{
 		"redislock: a distant waiter is served in turn", "lock/acquire.go",
-		"if l.fair {", "if false {", "lock/redislock", "DistantWaiter",
+		"case l.fair:", "case false:", "lock/redislock", "DistantWaiter",
 	},
 }
