@@ -86,7 +86,7 @@ func TestLsOfManyLocks(t *testing.T) {
 	require.NoError(t, b.Release(t.Context(), released))
 	require.EqualValues(t, 1, rdb.Exists(t.Context(), rediskeys.Default().Lock(released.Resource)).Val(), "what is left of it")
 	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0"), "of someone else", 0).Err())
-	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0000"), "fencing", 0).Err())
+	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0000"), "fencing is fun", 0).Err())
 	require.NoError(t, rdb.HSet(t.Context(), rediskeys.Default().Lock("r:1"), "of", "someone else").Err())
 	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:\n"), "of someone else", 0).Err())
 	require.Equal(t, 101, strings.Count(ok(t, "ls", "r:", "--redis", url), "\n"))
