@@ -44,7 +44,7 @@ func TestKeysAreThoseOfTheVectors(t *testing.T) {
 			Hash, Shard             uint32
 			Keys                    rediskeys.Keys
 		}
-		Shared  []struct{ Lock, Counter, Resource, Nonce, Released, Queue, Alive string }
+		Shared  []struct{ Lock, Counter, Resource, Nonce, Released, Members, Queue, Alive string }
 		Invalid []struct{ Hex, Why string }
 	}
 	load(t, "keys.json", &file)
@@ -78,9 +78,10 @@ func TestKeysAreThoseOfTheVectors(t *testing.T) {
 		_, err = b.AcquireInTurn(t.Context(), request(v.Resource, v.Nonce), lock.MaxTTL)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.ErrorIs(t, b.Release(t.Context(), request(v.Resource, v.Nonce)), lock.ErrLost)
+		require.NoError(t, b.Join(t.Context(), holder, "member-1"))
 		keys, err := rdb.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
-		require.ElementsMatch(t, []string{v.Lock, v.Counter, v.Released, v.Queue, v.Alive}, keys)
+		require.ElementsMatch(t, []string{v.Lock, v.Counter, v.Released, v.Members, v.Queue, v.Alive}, keys)
 	}
 }
 

@@ -21,6 +21,7 @@ type scriptVectors struct {
 	Scripts map[string]struct {
 		Files      []string
 		SHA1       string
+		Cluster    string `json:"cluster_sha1"`
 		Keys, Args []string
 		Optional   int // of the args
 	}
@@ -31,6 +32,7 @@ type scriptVectors struct {
 			Keys, Args []string
 			Command    []any
 			Reply      any
+			Messages   []any
 		}
 	}
 }
@@ -58,19 +60,30 @@ func TestScriptsAreTheShippedOnes(t *testing.T) {
 	r := request("inventory:sku-42", "nonce-a")
 	_, err = b.Acquire(t.Context(), r)
 	require.NoError(t, err)
-	require.NoError(t, b.Release(t.Context(), r))
-	r = request("inventory:sku-42", "nonce-b")
+	next := request("inventory:sku-42", "nonce-b")
+	_, err = b.Pass(t.Context(), r, next)
+	require.NoError(t, err)
+	require.NoError(t, b.Join(t.Context(), next, "member-1"))
+	require.NoError(t, b.Release(t.Context(), next), "by leave, since others stay")
+	require.NoError(t, b.Leave(t.Context(), next, "member-1"))
+	r = request("inventory:sku-42", "nonce-c")
 	_, err = b.AcquireInTurn(t.Context(), r, lock.MaxTTL)
 	require.NoError(t, err)
 	require.NoError(t, b.Renew(t.Context(), r))
 	require.NoError(t, b.Release(t.Context(), r))
 	require.NoError(t, b.Withdraw(t.Context(), r))
 
-	require.Len(t, v.Scripts, 7)
+	require.Len(t, v.Scripts, 10)
+	publish, err := os.ReadFile("../lock/redislock/publish.lua")
+	require.NoError(t, err)
+	spublish, err := os.ReadFile("../lock/redislock/spublish.lua")
+	require.NoError(t, err)
 	doc := document(t)
 	for name, s := range v.Scripts {
-		sum := sha1.Sum([]byte(v.source(t, name)))
-		require.Equal(t, hex.EncodeToString(sum[:]), s.SHA1, name)
+		require.Equal(t, sum(v.source(t, name)), s.SHA1, name)
+		if rest, publishes := strings.CutPrefix(v.source(t, name), string(publish)); publishes {
+			require.Equal(t, sum(string(spublish)+rest), s.Cluster, name)
+		}
 		known, err := rdb.ScriptExists(t.Context(), s.SHA1).Result()
 		require.NoError(t, err)
 		require.Equal(t, []bool{true}, known, "redislock runs another script %s", name)
@@ -80,12 +93,21 @@ func TestScriptsAreTheShippedOnes(t *testing.T) {
 	}
 }
 
+func sum(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
 func TestScriptsReplyAsInTheVectors(t *testing.T) {
 	t.Parallel()
 	var v scriptVectors
 	load(t, "scripts.json", &v)
 	require.NotEmpty(t, v.Histories)
 	rdb := client(t, servertest.NewRedis(t, localserver.RedisOptions{}).URL())
+	heard := rdb.PSubscribe(t.Context(), "*")
+	t.Cleanup(func() { _ = heard.Close() })
+	_, err := heard.Receive(t.Context())
+	require.NoError(t, err)
 	for _, h := range v.Histories {
 		t.Run(h.Name, func(t *testing.T) {
 			require.NoError(t, rdb.FlushAll(t.Context()).Err())
@@ -106,8 +128,27 @@ func TestScriptsReplyAsInTheVectors(t *testing.T) {
 					got = err
 				}
 				requireReply(t, s.Reply, got, "step %d, %s %v", i+1, s.Script, s.Command)
+				if s.Script != "" {
+					require.NoError(t, rdb.Publish(t.Context(), "end of the step", "").Err())
+					requireReply(t, append([]any{}, s.Messages...), published(t, heard, s.Keys[0]), "messages of step %d, %s", i+1, s.Script)
+				}
 			}
 		})
+	}
+}
+
+// published returns what came until the end of the step.
+func published(t *testing.T, heard *redis.PubSub, channel string) []any {
+	t.Helper()
+	all := []any{}
+	for {
+		m, err := heard.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		if m.Channel == "end of the step" {
+			return all
+		}
+		require.Equal(t, channel, m.Channel)
+		all = append(all, m.Payload)
 	}
 }
 
@@ -118,6 +159,10 @@ func requireReply(t *testing.T, want, got any, message ...any) {
 		if text, ok := want["error"]; ok {
 			err, isErr := got.(error)
 			require.True(t, isErr && strings.HasPrefix(err.Error(), text.(string)), "got %v, want the error %v: %v", got, text, message)
+			return
+		}
+		if text, ok := want["like"]; ok {
+			require.Regexp(t, text, got, message...)
 			return
 		}
 		require.IsType(t, int64(0), got, message...)

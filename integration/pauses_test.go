@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -136,9 +137,11 @@ func TestS27_LateHolderLeavesItsSuccessorsLockAlone(t *testing.T) {
 	a.Stop()
 	opB, there := b.hold(worker.Order{Resource: sku}, worker.Read)
 	nonce := func() string {
-		n, err := s.redis.Client().HGet(t.Context(), s.keys().Lock(sku), "nonce").Result()
+		value, err := s.redis.Client().Get(t.Context(), s.keys().Lock(sku)).Result()
 		require.NoError(t, err)
-		return n
+		state, _, _ := strings.Cut(value, "\n")
+		require.NotContains(t, state, "fencing free ")
+		return state[strings.LastIndex(state, " ")+1:]
 	}
 	require.Equal(t, there.Fence.Nonce, nonce())
 	a.RequireOutcome(a.goOn(opA), history.Refused, "stale")
@@ -148,9 +151,9 @@ func TestS27_LateHolderLeavesItsSuccessorsLockAlone(t *testing.T) {
 	b.Go()
 	b.RequireOutcome(b.Await(opB, worker.Done), history.Committed)
 	require.Empty(t, b.Await(opB, worker.Released).Error)
-	free, err := s.redis.Client().Exists(t.Context(), s.keys().Lock(sku)).Result()
+	left, err := s.redis.Client().Get(t.Context(), s.keys().Lock(sku)).Result()
 	require.NoError(t, err)
-	require.Zero(t, free)
+	require.Equal(t, "fencing free "+there.Fence.Nonce+"\n", left)
 	// A works on: if it renewed what it has lost, the lock would not be free.
 	b.RequireOutcome(a.Do(worker.Order{Resource: sku}), history.Committed)
 	b.RequireOutcome(b.Do(worker.Order{Resource: sku}), history.Committed)

@@ -19,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
@@ -167,8 +168,8 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 	}
 	var names []string
 	for _, master := range k.masters {
-		// Only hashes: whatever else has such a name is no lock of ours.
-		scan := master.ScanType(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000, "hash").Iterator()
+		// Only strings: whatever else has such a name is no lock of ours.
+		scan := master.ScanType(ctx, 0, glob(keys.scheme.Prefix)+":lock:{*}:"+glob(prefix)+"*", 1000, "string").Iterator()
 		for scan.Next(ctx) {
 			if resource, ok := keys.scheme.Resource(scan.Val()); ok && guard.ValidateResource(resource) == nil { // else of another number of shards, or not ours
 				names = append(names, resource)
@@ -182,6 +183,10 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 	names = slices.Compact(names) // a scan may find a key twice
 	n := 0
 	for batch := range slices.Chunk(names, 16) {
+		batch, err := k.locked(ctx, keys.scheme, batch)
+		if err != nil {
+			return k.address.Unusable(err)
+		}
 		held := make([]lock.Holding, len(batch))
 		errs := make([]error, len(batch))
 		var looks sync.WaitGroup
@@ -203,6 +208,27 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 		}
 	}
 	return nil
+}
+
+// locked leaves out the resources under whose keys somebody else has a string of his own,
+// which is in nobody's way.
+func (k *keyspace) locked(ctx context.Context, scheme rediskeys.Scheme, resources []string) (ours []string, err error) {
+	begins := make([]*redis.StringCmd, len(resources))
+	_, _ = k.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i, r := range resources {
+			begins[i] = p.GetRange(ctx, scheme.Lock(r), 0, int64(len("fencing held "))-1)
+		}
+		return nil
+	})
+	for i, begin := range begins {
+		switch state, ok := strings.CutPrefix(begin.Val(), "fencing "); {
+		case begin.Err() != nil && !redis.HasErrorPrefix(begin.Err(), "WRONGTYPE"):
+			return nil, begin.Err()
+		case ok && len(state) == len("held ") && strings.HasSuffix(state, " "):
+			ours = append(ours, resources[i])
+		}
+	}
+	return ours, nil
 }
 
 // glob writes text as a pattern of Redis that matches only it.

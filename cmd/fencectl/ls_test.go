@@ -80,8 +80,15 @@ func TestLsOfManyLocks(t *testing.T) {
 		_, err := b.Acquire(t.Context(), lock.Request{Resource: fmt.Sprintf("r:%02d", i), Nonce: "n", Holder: "web-1", TTL: time.Minute})
 		require.NoError(t, err)
 	}
+	released := lock.Request{Resource: "r:000", Nonce: "n", Holder: "web-1", TTL: time.Minute}
+	_, err = b.Acquire(t.Context(), released)
+	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context(), released))
+	require.EqualValues(t, 1, rdb.Exists(t.Context(), rediskeys.Default().Lock(released.Resource)).Val(), "what is left of it")
 	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0"), "of someone else", 0).Err())
-	require.NoError(t, rdb.HSet(t.Context(), rediskeys.Default().Lock("r:\n"), "of", "someone else").Err())
+	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:0000"), "fencing is fun", 0).Err())
+	require.NoError(t, rdb.HSet(t.Context(), rediskeys.Default().Lock("r:1"), "of", "someone else").Err())
+	require.NoError(t, rdb.Set(t.Context(), rediskeys.Default().Lock("r:\n"), "of someone else", 0).Err())
 	require.Equal(t, 101, strings.Count(ok(t, "ls", "r:", "--redis", url), "\n"))
 	r := run(t, "ls", "--redis", url, "--limit=40")
 	require.Contains(t, r.stderr, "more than 40")

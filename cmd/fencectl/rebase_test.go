@@ -72,6 +72,17 @@ func (s *shop) sells(t *testing.T, l *lock.Locker, resource string) (f guard.Fen
 	return f
 }
 
+// acquire takes the lock straight in Redis.
+func (s *shop) acquire(t *testing.T) (*redislock.Backend, lock.Request) {
+	t.Helper()
+	b, err := redislock.New(s.rdb)
+	require.NoError(t, err)
+	r := lock.Request{Resource: sku, Nonce: "n", Holder: "web-1", TTL: time.Minute}
+	_, err = b.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	return b, r
+}
+
 func (s *shop) counter(t *testing.T, value string) {
 	t.Helper()
 	require.NoError(t, s.rdb.Set(t.Context(), rediskeys.Default().Counter(sku), value, 0).Err())
@@ -165,12 +176,8 @@ func TestRebaseRefusesWhileTheResourceIsInUse(t *testing.T) {
 	s.counter(t, "hello")
 	before := s.state(t)
 
-	locks, err := redislock.New(s.rdb)
-	require.NoError(t, err)
-	r := lock.Request{Resource: sku, Nonce: "n", Holder: "web-1", TTL: time.Minute}
 	s.counter(t, "41")
-	_, err = locks.Acquire(t.Context(), r)
-	require.NoError(t, err)
+	locks, r := s.acquire(t)
 	s.counter(t, "hello")
 	for _, args := range [][]string{{sku}, {sku, "--yes"}, {sku, "--yes", "--json"}} {
 		require.Empty(t, fails(t, 1, "is held in Redis by web-1 with token 42", s.rebase(args...)...).stdout)
@@ -196,12 +203,22 @@ func TestRebaseSetsACounterOnlyAsItWasSeen(t *testing.T) {
 		meanwhile func(t *testing.T, s *shop)
 		code      int
 		says      string
+		counter   string
 	}{
-		"another token":  {func(t *testing.T, s *shop) { s.counter(t, "9223372036854775801") }, 0, "in Redis: 9223372036854775801 → 4503599627370496"},
-		"it is repaired": {func(t *testing.T, s *shop) { s.counter(t, "4503599627370500") }, 0, "fence is at 4503599627370496"},
+		"another token":  {func(t *testing.T, s *shop) { s.counter(t, "9223372036854775801") }, 0, "in Redis: 9223372036854775801 → 4503599627370496", "4503599627370496"},
+		"it is repaired": {func(t *testing.T, s *shop) { s.counter(t, "4503599627370500") }, 0, "fence is at 4503599627370496", "4503599627370500"},
 		"the lock": {func(t *testing.T, s *shop) {
-			require.NoError(t, s.rdb.HSet(t.Context(), rediskeys.Default().Lock(sku), "nonce", "n", "token", "1", "holder", "web-1", "m:n", "").Err())
-		}, 1, "was locked in Redis meanwhile; the database is rebased, run it again"},
+			s.acquire(t)
+			s.counter(t, "9223372036854775800")
+		}, 1, "was locked in Redis meanwhile; the database is rebased, run it again", "9223372036854775800"},
+		"what is no lock": {func(t *testing.T, s *shop) {
+			require.NoError(t, s.rdb.HSet(t.Context(), rediskeys.Default().Lock(sku), "of", "someone else").Err())
+		}, 1, "was locked in Redis meanwhile", "9223372036854775800"},
+		"a lock that is released": {func(t *testing.T, s *shop) {
+			locks, r := s.acquire(t)
+			require.NoError(t, locks.Release(t.Context(), r))
+			s.counter(t, "9223372036854775800")
+		}, 0, "in Redis: 9223372036854775800 → 4503599627370496", "4503599627370496"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -221,7 +238,7 @@ func TestRebaseSetsACounterOnlyAsItWasSeen(t *testing.T) {
 			require.Contains(t, r.stdout+r.stderr, c.says)
 			value, err := s.rdb.Get(t.Context(), rediskeys.Default().Counter(sku)).Result()
 			require.NoError(t, err)
-			require.Equal(t, map[string]string{"another token": "4503599627370496", "it is repaired": "4503599627370500", "the lock": "9223372036854775800"}[name], value)
+			require.Equal(t, c.counter, value)
 		})
 	}
 }

@@ -22,14 +22,17 @@ final class RedisLock
         private string $prefix = 'fencing',
         private int $shards = 256,
         private ?\Closure $names = null,
-        private string $publish = 'PUBLISH',
+        string $publish = 'PUBLISH',
     ) {
         Fence::check('prefix', $prefix, 1, 512);
         if ($ttlMs < 10 || $ttlMs > 86_400_000 || $shards < 1 || $shards > 16384 || strpbrk($prefix, '{}') !== false) {
             throw new \InvalidArgumentException("fencing: TTL $ttlMs ms, $shards shards or prefix \"$prefix\" makes no sense");
         }
-        foreach (['acquire', 'renew', 'release'] as $name) {
-            $this->lua[$name] = file_get_contents(__DIR__ . "/lua/$name.lua");
+        if (!in_array($publish, ['PUBLISH', 'SPUBLISH'], true)) {
+            throw new \InvalidArgumentException("fencing: \"$publish\" is neither PUBLISH nor SPUBLISH");
+        }
+        foreach (['acquire' => ['acquire'], 'join' => ['join'], 'leave' => [strtolower($publish), 'leave']] as $name => $files) {
+            $this->lua[$name] = implode('', array_map(fn (string $file): string => file_get_contents(__DIR__ . "/lua/$file.lua"), $files));
         }
     }
 
@@ -58,26 +61,27 @@ final class RedisLock
     /** Prolongs the lock; false if the nonce does not have it. Never creates it. */
     public function renew(string $resource, #[\SensitiveParameter] string $nonce): bool
     {
-        return $this->run('renew', [$this->keys($resource, $nonce)['lock']], [$nonce, (string) $this->ttlMs]) === 1;
+        $k = $this->keys($resource, $nonce);
+        return $this->run('join', [$k['lock'], $k['members']], [$nonce, (string) $this->ttlMs]) === 1; // in whatever state it is
     }
 
     /** Frees the lock; false if the nonce did not have it. Safe to repeat. */
     public function free(string $resource, #[\SensitiveParameter] string $nonce): bool
     {
         $k = $this->keys($resource, $nonce);
-        return $this->run('release', [$k['lock'], $k['released']], [$nonce, $this->publish]) === 1;
+        return $this->run('leave', [$k['lock'], $k['members'], $k['released']], [$nonce, $nonce]) === 1;
     }
 
-    /** @return array{lock: string, counter: string, released: string, queue: string, alive: string} */
+    /** @return array{lock: string, counter: string, released: string, members: string, queue: string, alive: string} */
     public function keys(string $resource, #[\SensitiveParameter] string $nonce): array
     {
         if ($this->names) {
             [$lock, $counter] = ($this->names)($resource);
-            return ['lock' => $lock, 'counter' => $counter, 'released' => "$counter:released:$nonce", 'queue' => "$counter:queue:$resource", 'alive' => "$counter:alive:$resource"];
+            return ['lock' => $lock, 'counter' => $counter, 'released' => "$counter:released:$nonce", 'members' => "$counter:members:$resource", 'queue' => "$counter:queue:$resource", 'alive' => "$counter:alive:$resource"];
         }
         $tag = '{' . hexdec(hash('fnv1a32', $resource)) % $this->shards . '}';
         $key = fn (string $kind, string $name): string => "$this->prefix:$kind:$tag:$name";
-        return ['lock' => $key('lock', $resource), 'counter' => "$this->prefix:fence:$tag", 'released' => $key('released', $nonce), 'queue' => $key('queue', $resource), 'alive' => $key('alive', $resource)];
+        return ['lock' => $key('lock', $resource), 'counter' => "$this->prefix:fence:$tag", 'released' => $key('released', $nonce), 'members' => $key('members', $resource), 'queue' => $key('queue', $resource), 'alive' => $key('alive', $resource)];
     }
 
     /** Returns false for an error. That the server does not know the script is one: so its text is sent after any, which is safe. */

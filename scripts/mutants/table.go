@@ -57,7 +57,7 @@ var mutants = []mutant{
 	},
 	{
 		"lock: the deadline counts from the send time", "lock/acquire.go",
-		"l.keeper.keep(h, sent)", "l.keeper.keep(h, time.Now())", "lock", "Deadline",
+		"l.admit(ctx, h, sent, sent.Add(l.ttl))", "l.admit(ctx, h, sent, time.Now().Add(l.ttl))", "lock", "Deadline",
 	},
 	{
 		"lock: a TTL that would delete the lock is refused", "lock/backend.go",
@@ -101,31 +101,47 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: the lock is written after what can fail", "lock/redislock/acquire.lua",
-		"local token = held[2]\n", "local token = held[2]\nredis.call('HSET', KEYS[1], 'holder', '')\n", "lock/redislock", "S17",
+		"local token = held and string.match(rest, '^%d+')\n", "local token = held and string.match(rest, '^%d+')\nredis.call('SET', KEYS[1], 'fencing held ' .. ARGV[1])\n", "lock/redislock", "S17",
 	},
 	{
 		"redislock: release compares the nonce", "lock/redislock/release.lua",
-		"local has = not held.err and held[1] == ARGV[1]\n", "local has = true\n", "lock/redislock", "TestBackend",
+		"if old and string.sub(old, 14, 13 + #mine) == mine then", "if old then", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a release puts back what was no lock of its nonce", "lock/redislock/release.lua",
+		"if old then\n  redis.call('SET', KEYS[1], old, 'KEEPTTL')\nend\n", "", "lock/redislock", "TestBackend|TestAUsersString",
 	},
 	{
 		"redislock: the usual grant looks whether the lock is free", "lock/redislock/grant.lua",
-		" and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0", "", "lock/redislock", "TestBackend",
+		"if not old or freed and", "if true or freed and", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: a release wakes those who wait", "lock/redislock/release.lua",
-		"redis.pcall(ARGV[2], KEYS[1], '')", "", "lock/redislock", "TestBackend",
+		"redis.pcall(publish, KEYS[1], message)", "", "lock/redislock", "TestBackend",
+	},
+	{
+		"redislock: a release grants to one who asked lately, and to nobody else", "lock/redislock/release.lua",
+		"if nonce and waited >= 0 and waited < 3000 then", "if nonce then", "docs", "TestScriptsReply",
+	},
+	{
+		"redislock: a pass leaves the lock to others who were refused it", "lock/redislock/pass.lua",
+		"(not asked or asked == ARGV[2])", "true", "docs", "TestScriptsReply",
+	},
+	{
+		"redislock: a repeated release of what was lost is no release", "lock/redislock/leave.lua",
+		"again and 'left' or 'lost'", "'left'", "docs", "TestScriptsReply",
 	},
 	{
 		"redislock: who is refused is woken by the release", "lock/redislock/acquire.lua",
-		"redis.pcall('HSETNX', KEYS[1], 'awaited', '')", "redis.pcall('DEL', KEYS[3])", "lock/redislock", "TestBackend",
+		"if state == 'held' or state == 'want' and not asked", "if state == 'want' and not asked", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: a grant notes that others of the process wait", "lock/redislock/redislock.go",
 		"!awaited:\n\t\tneeded = 6", "true:\n\t\tneeded = 6", "lock/redislock", "TestBackend",
 	},
 	{
-		"redislock: a member leaves what others hold", "lock/redislock/release.lua",
-		"> (held[2] and 6 or 5)", "> 100", "lock/redislock", "TestBackend",
+		"redislock: a member leaves what others hold", "lock/redislock/leave.lua",
+		"(state ~= 'join' or redis.call('EXISTS', KEYS[2]) == 0)", "true", "lock/redislock", "TestBackend",
 	},
 	{
 		"redislock: a fair lock goes to the first in the queue", "lock/redislock/acquire.lua",
@@ -157,7 +173,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: renewal never creates", "lock/redislock/renew.lua",
-		"if held[1] ~= ARGV[1] then\n  return 0\nend", "redis.call('HSET', KEYS[1], 'nonce', ARGV[1])", "lock/redislock", "TestBackend",
+		"if not value or state == 'fencing free ' or string.sub(value, 14, 13 + #mine) ~= mine then\n  return 0\nend", "if not value then\n  redis.call('SET', KEYS[1], 'fencing held ' .. mine .. '1')\nend", "lock/redislock", "TestBackend",
 	},
 	{
 		"pgguard: a commit is believed only from a server that has not crashed since", "pgguard/commit.go",
@@ -457,10 +473,10 @@ var mutants = []mutant{
 	},
 	{
 		"lock: the deadline of a renewal counts from its send time", "lock/keeper.go",
-		"h.prolong(sent)\n\t\tdefault", "h.prolong(time.Now())\n\t\tdefault", "lock/redislock", "ACutOffHolder",
+		"h.prolong(sent.Add(h.request.TTL))\n\t\tdefault", "h.prolong(time.Now().Add(h.request.TTL))\n\t\tdefault", "lock/redislock", "ACutOffHolder",
 	},
 	{
 		"redislock: a distant waiter is served in turn", "lock/acquire.go",
-		"if l.fair {", "if false {", "lock/redislock", "DistantWaiter",
+		"case l.fair:", "case false:", "lock/redislock", "DistantWaiter",
 	},
 }

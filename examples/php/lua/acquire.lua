@@ -1,19 +1,22 @@
 -- The usual acquisition, of a lock that is free, comes first: without the functions
 -- below, which a script makes anew on each run and which cost as much as the rest.
 -- KEYS and ARGV are those of acquire.lua.
-if not ARGV[5] and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
-  -- What can fail comes before the first write to the lock: scripts do not roll
-  -- back.
-  local token = redis.call('INCR', KEYS[2])
-  if token > 0 and token < 9007199254740992 then -- exact as a number of Lua
-    redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
-    if ARGV[4] == 'awaited' then
-      redis.call('HSET', KEYS[1], 'awaited', '')
+if not ARGV[5] then
+  local old = redis.call('GET', KEYS[1])
+  local freed = old and string.sub(old, 1, 13) == 'fencing free '
+  if not old or freed and string.find(old, ARGV[1], 14, true) ~= 14 then
+    if redis.call('EXISTS', KEYS[3]) == 0 then
+      -- What can fail comes before the first write to the lock: scripts do not roll
+      -- back.
+      local token = redis.call('INCR', KEYS[2])
+      if token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
+        redis.call('SET', KEYS[1], (ARGV[4] and ARGV[4] ~= '' and 'fencing want ' or 'fencing held ') .. ARGV[1] .. '\n'
+          .. token .. '\n' .. ARGV[2] .. '\n' .. (freed and string.sub(old, 14) or '\n'), 'PX', ARGV[3])
+        return token
+      end
+      redis.call('DECR', KEYS[2])
     end
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    return token
   end
-  redis.call('DECR', KEYS[2])
 end
 
 -- Tokens are strings: Lua's numbers are doubles, and above 2^53 a healthy server
@@ -60,64 +63,93 @@ end
 -- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
 -- fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
--- holder, TTL in ms; from here on what is not needed may be left out: 'awaited' or ''
--- if others wait beside the caller, after, greatest jump, 'shared' if another library
--- may keep something under the lock's key, and if fair: patience in ms.
+-- holder, TTL in ms; from here on what is not needed may be left out: whether somebody
+-- beside the caller waits, '' or 'awaited', or a number if the caller itself waits and
+-- listens; after, greatest jump, 'shared' if another library may keep something under
+-- the lock's key, and if fair: patience in ms.
 -- Returns the token, {0, holder, remaining ms}, the same with a fourth element if
 -- its release wakes nobody, or {-1, counter} for a jump.
 
 local after, fair = ARGV[5] or '0', ARGV[8]
 
-local function refuse(holder, silent)
+local function refuse(holder, remaining, silent)
   if fair then
     enqueue(KEYS[4], KEYS[5], ARGV[1], ARGV[8])
   end
-  return {0, holder, redis.call('PTTL', KEYS[1]), silent}
+  return {0, holder, remaining, silent}
 end
 
-local held = redis.pcall('HMGET', KEYS[1], 'nonce', 'token', 'holder')
-if held.err or not held[1] and redis.call('EXISTS', KEYS[1]) == 1 then
+local value = redis.pcall('GET', KEYS[1])
+local state, nonce, rest
+if type(value) == 'string' then
+  state, nonce, rest = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(.*)$')
+end
+if value and not state then
   if ARGV[7] == 'shared' then
     -- A replica would answer too, from what it knows; a write makes it say what it is.
     redis.call('DEL', KEYS[3])
-    return refuse('a user of another library', 1)
+    return refuse('a user of another library', redis.call('PTTL', KEYS[1]), 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')
 end
--- Also in turn, where a place in the queue of one who has gone holds up the others, and
--- where its own lock lives on for those who joined.
-local other = held[1] and held[1] ~= ARGV[1]
-if (fair or not other) and redis.call('EXISTS', KEYS[3]) == 1 then
+local held = value and state ~= 'free'
+local other = held and nonce ~= ARGV[1]
+-- Also where it would only be noted as one that waits, since who has gone would hold up
+-- the others; and where its own lock lives on for those who joined.
+if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
   return redis.error_reply('ERR this acquisition was released before it arrived')
 end
+
 if other then
-  -- Always, for the replica's sake. A full server cannot, which is no reason to say
-  -- anything but who has the lock.
-  local noted = redis.pcall('HSETNX', KEYS[1], 'awaited', '')
-  if type(noted) == 'table' and not string.find(noted.err, 'OOM', 1, true) then
+  -- One of those who ask is noted: who listens may be granted the lock by its release.
+  -- If more than one ask, that alone is: then each second release is for all.
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
+  local before, asked, listens, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t(%d*)\t(%d+)[^\n]*\n$')
+  local stale = asked and (now - since > (asked == ARGV[1] and 1000 or 3000) or now < tonumber(since))
+  local noted
+  if state == 'held' or state == 'want' and not asked or stale or asked == ARGV[1] and listens == '' and number ~= '' then
+    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. (before or rest)
+      .. '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n', 'KEEPTTL')
+  elseif state == 'want' and asked ~= ARGV[1] then
+    noted = redis.pcall('SETRANGE', KEYS[1], 8, 'many')
+  else
+    noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
+  end
+  -- A full server cannot, which is no reason to say anything but who has the lock.
+  if type(noted) == 'table' and noted.err and not string.find(noted.err, 'OOM', 1, true) then
     return noted
   end
-  return refuse(held[3])
+  return refuse(string.match(rest, '^[^\n]*\n([^\n]*)'), redis.call('PTTL', KEYS[1]))
 end
-
-local token = held[2]
-if not token then
-  local ahead = fair and first(KEYS[4], KEYS[5], ARGV[1])
+if fair and not held then
+  local ahead = first(KEYS[4], KEYS[5], ARGV[1])
   if ahead and ahead ~= ARGV[1] then
-    return refuse('an earlier waiter')
+    return refuse('an earlier waiter', -2)
   end
 end
-if not token or not greater(token, after) then
+
+local token = held and string.match(rest, '^%d+')
+if token and greater(token, after) then
+  rest = string.sub(rest, #token + 1)
+else
+  local last = token
   local refusal
   token, refusal = advance(KEYS[2], after, ARGV[6])
   if not token then
     return refusal
   end
-  redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'token', token, 'holder', ARGV[2])
+  rest = held and string.sub(rest, #last + 1) or '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n'
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1])
-if others or ARGV[4] == 'awaited' then
-  redis.call('HSET', KEYS[1], 'awaited', '')
+local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or not fair and ARGV[4] and ARGV[4] ~= ''
+if not held or state == 'held' then
+  state = others and 'want' or 'held'
+end
+value = 'fencing ' .. state .. ' ' .. ARGV[1] .. '\n' .. token .. rest
+if state == 'join' then -- other members may count on a longer TTL
+  redis.call('SET', KEYS[1], value, 'KEEPTTL')
+else
+  redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
 end
 return token

@@ -1,0 +1,1 @@
+local publish = 'SPUBLISH' -- to the node of the slot, in Cluster
