@@ -79,10 +79,11 @@ type Waiter interface {
 // trip, in place of a release, a wake-up and an acquisition.
 type Passer interface {
 	// Pass is Release of r and then Acquire of next, a request for the same resource
-	// without After, with nobody in between. It returns the token of next. The token is 0 if it was
-	// Release of r alone, with the wake-ups of one: because others than next.Nonce were
-	// refused the lock while r.Nonce had it, who would starve if one process kept it to
-	// itself; or because members who joined stay.
+	// without After, with nobody in between. It returns the token of next. The token is 0
+	// if it was Release of r alone, with the wake-ups of one: because others than
+	// next.Nonce were refused the lock while r.Nonce had it, who would starve if one
+	// process kept it to itself; because members who joined stay; or because of how the
+	// back end is configured.
 	//
 	// ErrLost, and no grant, if r.Nonce does not hold the lock; but a call that is
 	// repeated returns the same token as long as next.Nonce has the lock. After any

@@ -48,9 +48,10 @@ func (h *hold) next() time.Time {
 	return h.renewAt
 }
 
-// prolong moves the deadline after a successful call by which the lock lives until then.
-func (h *hold) prolong(until time.Time) {
-	d := until.Add(-margin(h.request.TTL))
+// prolong moves the deadline after a successful call, sent at sent, by which the lock
+// lives until then.
+func (h *hold) prolong(sent, until time.Time) {
+	d := until.Add(-margin(until.Sub(sent)))
 	if !h.end.IsZero() && d.After(h.end) {
 		d, h.renewAt = h.end, time.Time{}
 	}

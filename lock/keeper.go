@@ -56,7 +56,7 @@ func (k *keeper) keep(h *hold, sent, until time.Time) {
 	} else if k.every > 0 {
 		h.renewAt = sent.Add(k.every)
 	}
-	h.prolong(until)
+	h.prolong(sent, until)
 	k.set(&h.alarm, h.next())
 }
 
@@ -317,7 +317,7 @@ func (k *keeper) settle(batch []*hold, errs []error, sent time.Time) {
 		case errs[i] == nil:
 			h.failure = nil
 			h.renewAt = sent.Add(k.every)
-			h.prolong(sent.Add(h.request.TTL))
+			h.prolong(sent, sent.Add(h.request.TTL))
 		default:
 			h.failure = errs[i]
 			h.renewAt = time.Now().Add(max(time.Millisecond, min(k.every, time.Until(h.deadline))/4))

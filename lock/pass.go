@@ -120,6 +120,9 @@ func (w *waiter) settle(now time.Time) (ask bool, passed *pass) {
 		return !w.line.live, nil // all who are woken ask at the same time
 	}
 	p.disown()
+	if errors.Is(p.failed, ErrLost) { // or it is undone
+		w.withdraw()
+	}
 	w.id = "" // spent
 	w.refusals++
 	w.answered = now // the lock was held until now: this may be a failover

@@ -166,11 +166,16 @@ func (w *waiter) stop(ctx context.Context, err error) {
 		w.locker.observer.Observe(guard.Event{Kind: kind, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
 	}
 	w.leave(nil)
-	if err == nil || w.id == "" {
-		return
+	if err != nil {
+		w.withdraw()
 	}
+}
+
+// withdraw makes the back end forget that w waits.
+func (w *waiter) withdraw() {
 	r := Request{Resource: w.resource, Nonce: w.id}
 	switch {
+	case w.id == "":
 	case w.locker.fair:
 		b := w.locker.backend.(FairBackend)
 		w.locker.detach(func(ctx context.Context) { _ = b.Withdraw(ctx, r) })

@@ -21,6 +21,9 @@ local value = redis.pcall('GET', KEYS[1])
 local state, nonce, rest
 if type(value) == 'string' then
   state, nonce, rest = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(.*)$')
+  if state ~= 'free' and not string.find(rest or '', '^%d+\n[^\n]*\n[^\n]*\n') or state == 'free' and not string.find('\n' .. rest, '\n$') then
+    state = nil
+  end
 end
 if value and not state then
   if ARGV[7] == 'shared' then
@@ -34,21 +37,22 @@ local held = value and state ~= 'free'
 local other = held and nonce ~= ARGV[1]
 -- Also where it would only be noted as one that waits, since who has gone would hold up
 -- the others; and where its own lock lives on for those who joined.
-if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
+local last = other and string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)') or state == 'free' and nonce
+if last == ARGV[1] or (fair or not other or ARGV[4] and ARGV[4] ~= '') and redis.call('EXISTS', KEYS[3]) == 1 then
   return redis.error_reply('ERR this acquisition was released before it arrived')
 end
 
 if other then
   local notes = rest
   if not fair and state ~= 'join' then
-    local time, at, last, before, since = now(), line(rest, ARGV[1])
+    local time, at, ending, before, since = now(), line(rest, ARGV[1])
     local number = string.match(ARGV[4] or '', '^%d+$') or at and '0' or ''
     local mine = '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', time) .. '\t' .. ARGV[2] .. '\n'
     if not at then
       local few, n = recent(rest, time)
       notes = few .. (n < (number == '' and 16 or 64) and mine or '')
     elseif before == '' or before == '-' or (#before == 1) ~= (#number == 1) or math.abs(time - since) > 500 then
-      notes = replace(rest, at, last, mine)
+      notes = replace(rest, at, ending, mine)
     end
   end
   local noted
@@ -74,17 +78,17 @@ local token = held and string.match(rest, '^%d+')
 if token and greater(token, after) then
   rest = string.sub(rest, #token + 1)
 else
-  local last = token
+  local before = token
   local refusal
   token, refusal = advance(KEYS[2], after, ARGV[6])
   if not token then
     return refusal
   end
   if held then
-    rest = string.sub(rest, #last + 1)
+    rest = string.sub(rest, #before + 1)
   else
-    local at, last = line(rest or '', ARGV[1])
-    local notes = at and replace(rest, at, last, '') or rest or ''
+    local at, ending = line(rest or '', ARGV[1])
+    local notes = at and replace(rest, at, ending, '') or rest or ''
     rest = '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n' .. inherited(notes)
     state = notes == '' and 'held' or 'want'
   end

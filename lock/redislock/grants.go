@@ -22,6 +22,8 @@ type grant struct {
 	number time.Duration
 	waited time.Duration // from then to the grant, at least
 	left   time.Duration // to live, from the grant on
+
+	received time.Time
 }
 
 func parseGrant(message string) (g grant, ok bool) {
@@ -36,7 +38,7 @@ func parseGrant(message string) (g grant, ok bool) {
 			return grant{}, false
 		}
 	}
-	return grant{parts[0], guard.Token(n[0]), time.Duration(n[1]), time.Duration(n[2]) * time.Millisecond, time.Duration(n[3]) * time.Millisecond}, true
+	return grant{parts[0], guard.Token(n[0]), time.Duration(n[1]), time.Duration(n[2]) * time.Millisecond, time.Duration(n[3]) * time.Millisecond, time.Now()}, true
 }
 
 // number is that of one that asks now: the time since the begin of the back end, from
@@ -66,9 +68,11 @@ func (b *Backend) Claim(r lock.Request) (token guard.Token, until time.Time, ok 
 	}
 	g := c.grant
 	c.grant = grant{}
-	asked, _ := b.hub.asked(g.number)
-	granted, now := asked.Add(g.waited), time.Now()
+	granted, ok := b.hub.asked(g.number)
+	granted = granted.Add(g.waited)
+	if g.received.Before(granted) { // the server's clock was set
+		granted = g.received
+	}
 	until = granted.Add(g.left)
-	// The server's clock may have been set.
-	return g.token, until, !granted.After(now) && now.Before(until)
+	return g.token, until, ok && time.Until(until) > g.left/2 // it has to renew in time
 }

@@ -11,7 +11,8 @@ if type(value) == 'string' then
 end
 local has = nonce == ARGV[1] and state ~= 'free'
 if has and state == 'join' then
-  has = redis.call('HDEL', KEYS[2], ARGV[2]) == 1
+  -- Its members may have been evicted alone; then it is better free than nobody's.
+  has = redis.call('EXISTS', KEYS[2]) == 0 or redis.call('HDEL', KEYS[2], ARGV[2]) == 1
 else
   has = has and ARGV[2] == nonce
 end

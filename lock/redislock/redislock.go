@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,9 @@ type Backend struct {
 	calls  *batchers
 	hub    *hub
 	inTurn atomic.Bool // some lock was asked for in turn
+
+	// The nonces of acquisitions that were sent more than once: a copy may come late.
+	repeated sync.Map
 
 	releases *releaseScripts
 
@@ -133,7 +137,11 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, waits bool) (guar
 		needed = 7
 	}
 	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, args[:needed]...)
-	return b.granted(ctx, e, reply, err)
+	token, err := b.granted(ctx, e, reply, err)
+	if err == nil && e.sent.times > 1 {
+		b.repeated.Store(r.Nonce, nil)
+	}
+	return token, err
 }
 
 func (b *Backend) sendAcquire() call {
@@ -247,7 +255,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	}
 	h.Holder, h.Remaining, h.Members = lines[2], max(0, left.Val()), 1
 	if state == "join" {
-		h.Members = int(members.Val())
+		h.Members = max(1, int(members.Val())) // which may have been evicted alone
 	}
 	return h, h.Token.UnmarshalText([]byte(lines[1]))
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/lock"
@@ -51,16 +51,23 @@ func newReleaseScripts(publish string) releaseScripts {
 }
 
 // Release implements [lock.Backend]. A lock leaves under its key who had it, unless that
-// is somebody else's key too, or may be waited for in turn.
+// is somebody else's key too, or may be waited for in turn; and not for long enough if
+// its acquisition is still under way somewhere.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
 	e := b.evaluation(r, r.Nonce)
-	if b.config.mode != own || b.inTurn.Load() {
+	_, repeated := b.repeated.LoadAndDelete(r.Nonce)
+	if b.config.mode != own || b.inTurn.Load() || repeated {
 		return b.leave(ctx, e, 0)
 	}
-	reply, err := e.run(ctx, b.calls.do, b.releases.release, 2, &e.Lock, &e.Counter, &e.request.Nonce)
+	args := [...]any{&e.Lock, &e.Counter, &e.request.Nonce, remembered}
+	needed := len(args)
+	if !long(r) {
+		needed-- // it costs the server time
+	}
+	reply, err := e.run(ctx, b.calls.do, b.releases.release, 2, args[:needed]...)
 	return b.released(ctx, e, reply, err)
 }
 
@@ -69,24 +76,30 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
 		return 0, err
 	}
-	if b.config.mode != own {
+	if b.config.mode != own || b.config.replicas > 0 { // which are not the releaser's business
 		return 0, b.Release(ctx, r)
 	}
 	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")
-	awaited := ""
+	remember, awaited := "", ""
+	if long(r) {
+		remember = remembered
+	}
 	if watched, _ := b.hub.watched(b.feedOf(e.Lock), e.Lock); watched {
 		awaited = "awaited"
 	}
-	reply, err := e.run(ctx, b.sendAcquire(), b.releases.pass, 2, &e.Lock, &e.Counter,
-		&e.request.Nonce, &to.request.Nonce, &to.request.Holder, &to.ttl, awaited)
+	reply, err := e.run(ctx, b.calls.do, b.releases.pass, 2, &e.Lock, &e.Counter,
+		&e.request.Nonce, remember, &to.request.Nonce, &to.request.Holder, &to.ttl, awaited)
 	if _, passed := reply.(string); passed {
 		return b.granted(ctx, to, reply, err)
 	}
-	if errors.Is(err, ErrReplicas) { // too few have heard of the release
-		err = nil
-	}
 	return 0, b.released(ctx, e, reply, err)
 }
+
+// What a release leaves under the key of the lock lives for the rest of its TTL, or, of a
+// long one, for a minute: in milliseconds.
+const remembered = "60000"
+
+func long(r lock.Request) bool { return r.TTL == 0 || r.TTL > time.Minute }
 
 // released is the outcome of a release that was sent, which leave has to do if the lock
 // is not simply that of its nonce, or if a full server refuses what is not freeing alone.

