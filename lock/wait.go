@@ -173,15 +173,19 @@ func (w *waiter) stop(ctx context.Context, err error) {
 
 // withdraw makes the back end forget that w waits.
 func (w *waiter) withdraw() {
-	r := Request{Resource: w.resource, Nonce: w.id}
-	switch {
-	case w.id == "":
-	case w.locker.fair:
-		b := w.locker.backend.(FairBackend)
-		w.locker.detach(func(ctx context.Context) { _ = b.Withdraw(ctx, r) })
-	case w.noted: // a release may have granted it the lock by now
-		w.locker.detach(func(ctx context.Context) { _ = w.locker.backend.Release(ctx, r) })
+	if w.id != "" && (w.locker.fair || w.noted) { // a release may have granted it the lock by now
+		w.locker.withdraw(Request{Resource: w.resource, Nonce: w.id})
 	}
+}
+
+func (l *Locker) withdraw(r Request) {
+	l.detach(func(ctx context.Context) {
+		if l.fair {
+			_ = l.backend.(FairBackend).Withdraw(ctx, r)
+		} else {
+			_ = l.backend.Release(ctx, r)
+		}
+	})
 }
 
 // patience is how long a fair queue keeps the place of a contender that is silent:

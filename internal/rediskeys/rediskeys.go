@@ -63,37 +63,50 @@ type Keys struct {
 	Alive    string // the hash that has until when each of them is presumed alive
 }
 
-// Keys returns the keys of resource and member. They are parts of one string: every
-// call to Redis needs several, and one allocation is enough for them.
-func (s Scheme) Keys(resource, member string) Keys {
+// Keys returns the keys of resource and member.
+func (s Scheme) Keys(resource, member string) Keys { return s.keys(resource, member, true) }
+
+// Usual returns those of the keys that most calls need: lock, counter and released.
+func (s Scheme) Usual(resource, member string) Keys { return s.keys(resource, member, false) }
+
+// keys returns keys that are parts of one string: every call to Redis needs several, and
+// one allocation is enough for them.
+func (s Scheme) keys(resource, member string, all bool) Keys {
 	var digits [5]byte // of MaxShards-1
 	shard := strconv.AppendUint(digits[:0], uint64(s.shard(resource)), 10)
-	var all strings.Builder
-	all.Grow(6*(len(s.Prefix)+len(":released:{}:")+len(shard)) + 4*len(resource) + len(member))
-	key := func(kind, end, name string) string {
-		begin := all.Len()
-		all.WriteString(s.Prefix)
-		all.WriteString(kind)
-		all.Write(shard)
-		all.WriteString(end)
-		all.WriteString(name)
-		return all.String()[begin:]
+	n := 3
+	if all {
+		n = 6
 	}
-	return Keys{
+	var text strings.Builder
+	text.Grow(n*(len(s.Prefix)+len(":released:{}:")+len(shard)) + (n-2)*len(resource) + len(member))
+	key := func(kind, end, name string) string {
+		begin := text.Len()
+		text.WriteString(s.Prefix)
+		text.WriteString(kind)
+		text.Write(shard)
+		text.WriteString(end)
+		text.WriteString(name)
+		return text.String()[begin:]
+	}
+	k := Keys{
 		Lock:     key(":lock:{", "}:", resource),
 		Counter:  key(":fence:{", "}", ""),
 		Released: key(":released:{", "}:", member),
-		Members:  key(":members:{", "}:", resource),
-		Queue:    key(":queue:{", "}:", resource),
-		Alive:    key(":alive:{", "}:", resource),
 	}
+	if all {
+		k.Members = key(":members:{", "}:", resource)
+		k.Queue = key(":queue:{", "}:", resource)
+		k.Alive = key(":alive:{", "}:", resource)
+	}
+	return k
 }
 
 // Lock returns the key of the lock of resource.
-func (s Scheme) Lock(resource string) string { return s.Keys(resource, "").Lock }
+func (s Scheme) Lock(resource string) string { return s.Usual(resource, "").Lock }
 
 // Counter returns the key of the counter of resource.
-func (s Scheme) Counter(resource string) string { return s.Keys(resource, "").Counter }
+func (s Scheme) Counter(resource string) string { return s.Usual(resource, "").Counter }
 
 // Counters returns the keys of the counters of all shards.
 func (s Scheme) Counters() []string {

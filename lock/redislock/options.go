@@ -118,6 +118,18 @@ func (c config) keys(resource, member string) rediskeys.Keys {
 	if c.mode == own {
 		return c.scheme.Keys(resource, member)
 	}
+	return c.sharedKeys(resource, member)
+}
+
+// usual returns those of the keys that most calls need.
+func (c config) usual(resource, member string) rediskeys.Keys {
+	if c.mode == own {
+		return c.scheme.Usual(resource, member)
+	}
+	return c.sharedKeys(resource, member)
+}
+
+func (c config) sharedKeys(resource, member string) rediskeys.Keys {
 	lock, counter := c.names(resource)
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.

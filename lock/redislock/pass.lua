@@ -11,7 +11,8 @@ do
     state, nonce, token, last, notes = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(%d+)\n[^\n]*\n([^\n]*)\n(.*)$')
   end
   if nonce == ARGV[3] and last == ARGV[1] then
-    redis.call('PEXPIRE', KEYS[1], ARGV[5]) -- it may have been granted for less
+    -- It may have been granted for less, or be shared by one that counts on more.
+    redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), ARGV[5]))
     return token
   end
   if nonce == ARGV[1] and state ~= 'join' then

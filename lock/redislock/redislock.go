@@ -206,6 +206,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 }
 
 func (b *Backend) renewShared(ctx context.Context, e *evaluation) error {
+	b.all(e)
 	reply, err := e.run(ctx, b.calls.do, joinScript, 2, &e.Lock, &e.Members, &e.request.Nonce, &e.ttl)
 	return b.outcome("renew", e, reply, err)
 }
@@ -215,7 +216,7 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	e := b.evaluation(r, member)
+	e := b.all(b.evaluation(r, member))
 	reply, err := e.run(ctx, b.calls.do, joinScript, 3, &e.Lock, &e.Members, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
 	return b.outcome("join", e, reply, err)
 }

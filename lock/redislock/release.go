@@ -121,6 +121,7 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, member string) erro
 // leave is the release of a lock in whatever state, after a plain one that was sent
 // before times, and of one whose state is unknown.
 func (b *Backend) leave(ctx context.Context, e *evaluation, before int) error {
+	b.all(e)
 	var reply any
 	var err error
 	if b.inTurn.Load() || e.member != e.request.Nonce { // who has joined may never have asked

@@ -37,13 +37,20 @@ type evaluation struct {
 	ttl     int64 // in milliseconds
 	number  int64 // of one that waits, see grants.go
 	sent    sent
-	room    [firstKey + 5 + 8]any
-	args    []any // of the command, in the room
+	room    [firstKey + 3 + 4]any
+	args    []any // of the command, in the room if that is enough
 	cmd     redis.Cmd
 }
 
+// evaluation returns one with the usual keys.
 func (b *Backend) evaluation(r lock.Request, member string) *evaluation {
-	return &evaluation{Keys: b.config.keys(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
+	return &evaluation{Keys: b.config.usual(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
+}
+
+// all gives e the keys that are not usual.
+func (b *Backend) all(e *evaluation) *evaluation {
+	e.Keys = b.config.keys(e.request.Resource, e.member)
+	return e
 }
 
 // sent is the number of keys of a command, below 10, and counts how often it was sent:
@@ -69,7 +76,7 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 	}
 	e.sent = sent{keys: [1]byte{'0' + byte(keys)}}
 	e.args = append(append(e.room[:0], "evalsha", s.hash, &e.sent), args...)
-	begun := time.Now()
+	var begun time.Time // of the migration of a slot
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		reply, err := send(ctx, e)
 		if says(err, "NOSCRIPT") {
@@ -77,7 +84,13 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 			e.sent.times = 0
 			reply, err = send(ctx, e)
 		}
-		if !migrating(err) || time.Since(begun) > migrationWait {
+		if !migrating(err) {
+			return reply, err
+		}
+		if begun.IsZero() {
+			begun = time.Now()
+		}
+		if time.Since(begun) > migrationWait {
 			return reply, err
 		}
 		select {
