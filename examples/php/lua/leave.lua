@@ -65,21 +65,24 @@ if has and state == 'join' then
 else
   has = has and ARGV[2] == nonce
 end
--- Freeing comes before the mark, which a server without memory would refuse as the
--- first write of a script.
+-- Freeing comes before the mark, which a server without memory refuses as the first
+-- write of a script.
 local free = has and (state ~= 'join' or redis.call('EXISTS', KEYS[2]) == 0)
 if free then
   redis.call('DEL', KEYS[1])
 end
 local begin, ending = line(type(value) == 'string' and not free and value or '', ARGV[2])
 if begin then -- as one that was refused
-  redis.call('SET', KEYS[1], replace(value, begin, ending, ''), 'KEEPTTL')
+  redis.pcall('SET', KEYS[1], replace(value, begin, ending, ''), 'KEEPTTL')
 end
 local again = has or redis.call('GET', KEYS[3]) == 'left'
   or ARGV[1] == ARGV[2] and (last == ARGV[1] or state == 'free' and nonce == ARGV[1])
 -- The mark says for 10 s that this member is out, whatever comes late: its own release
 -- again is no loss; its acquisition, when the release has overtaken it, is refused.
-redis.call('SET', KEYS[3], again and 'left' or 'lost', 'PX', 10000)
+local marked = redis.pcall('SET', KEYS[3], again and 'left' or 'lost', 'PX', 10000)
+if marked.err and not string.find(marked.err, 'OOM', 1, true) then
+  return marked -- such as that this is a replica
+end
 if free then
   if KEYS[4] then
     wake(publish, KEYS[1], KEYS[4], KEYS[5])
