@@ -157,7 +157,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: a grant notes that others of the process wait", "lock/redislock/redislock.go",
-		"!awaited:\n\t\tneeded = 6", "true:\n\t\tneeded = 6", "lock/redislock", "TestBackend",
+		"!awaited:\n\t\tneeded = 6", "true:\n\t\tneeded = 6", "lock/redislock", "FeedComesBack",
 	},
 	{
 		"redislock: a member leaves what others hold", "lock/redislock/leave.lua",
