@@ -496,7 +496,7 @@ var mutants = []mutant{
 		"h.prolong(sent, sent.Add(h.request.TTL))\n\t\tdefault", "h.prolong(sent, time.Now().Add(h.request.TTL))\n\t\tdefault", "lock/redislock", "ACutOffHolder",
 	},
 	{
-		"redislock: a distant waiter is served in turn", "lock/acquire.go",
-		"case l.fair:", "case false:", "lock/redislock", "DistantWaiter",
+		"lock: WithFair asks in turn", "lock/acquire.go",
+		"case l.fair:", "case false:", "lock", "FairServes",
 	},
 }
