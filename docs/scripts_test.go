@@ -26,8 +26,9 @@ type scriptVectors struct {
 		Optional   int // of the args
 	}
 	Histories []struct {
-		Name  string
-		Steps []struct {
+		Name    string
+		Listens string // somebody, to this channel
+		Steps   []struct {
 			Script     string
 			Keys, Args []string
 			Command    []any
@@ -111,6 +112,9 @@ func TestScriptsReplyAsInTheVectors(t *testing.T) {
 	for _, h := range v.Histories {
 		t.Run(h.Name, func(t *testing.T) {
 			require.NoError(t, rdb.FlushAll(t.Context()).Err())
+			if h.Listens != "" { // a pattern does not count
+				defer listen(t, rdb, h.Listens)()
+			}
 			for i, s := range h.Steps {
 				args := s.Command
 				if s.Script != "" {
@@ -134,6 +138,24 @@ func TestScriptsReplyAsInTheVectors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// listen subscribes to a channel, and returns what ends that.
+func listen(t *testing.T, rdb *redis.Client, channel string) (end func()) {
+	t.Helper()
+	conn := rdb.Subscribe(t.Context(), channel)
+	_, err := conn.Receive(t.Context())
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, conn.Unsubscribe(t.Context(), channel))
+		for ended := false; !ended; {
+			m, err := conn.Receive(t.Context())
+			require.NoError(t, err)
+			s, ok := m.(*redis.Subscription)
+			ended = ok && s.Kind == "unsubscribe"
+		}
+		require.NoError(t, conn.Close())
 	}
 }
 

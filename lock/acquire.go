@@ -75,8 +75,7 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 			h = w.claim(ctx)
 		}
 		if h == nil {
-			w.noted = w.listens()
-			h, err = l.propose(ctx, w.request(), w.noted)
+			h, err = l.propose(ctx, w.request(), w.listens())
 		}
 		if err == nil {
 			w.granted(ctx, h)

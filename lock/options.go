@@ -59,7 +59,7 @@ func WithRetryWait(d time.Duration) Option { return func(c *config) { c.retryWai
 
 // WithMaxRetries bounds the attempts after the first one; Acquire then returns
 // ErrHeld. Defaults to no bound: the context bounds the wait. With a bound every
-// waiter polls, and is not woken.
+// waiter polls, and is not woken; it is served by a [Granter] as others are.
 func WithMaxRetries(n int) Option { return func(c *config) { c.maxRetries = n } }
 
 // WithHolder sets the label that other waiters and operators see. Defaults to
@@ -79,8 +79,11 @@ func WithSequencer(s sequencer.Sequencer) Option {
 	return func(c *config) { c.sequencer, c.sequenced = s, true }
 }
 
-// WithFair serves waiters first come, first served, also across processes. It
-// needs a back end that implements [FairBackend].
+// WithFair serves waiters strictly first come, first served, also across processes,
+// which must all use it. It needs a back end that implements [FairBackend]. Without it
+// the waiters of one locker are served in order; and of several lockers, those that
+// wait at a [Granter] in the order in which it refused them, as far as it knows that
+// they still wait.
 func WithFair() Option { return func(c *config) { c.fair = true } }
 
 // WithObserver tells o of every wait, acquisition, raise, repair, renewal, loss and

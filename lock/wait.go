@@ -29,7 +29,6 @@ type waiter struct {
 	answered time.Time // when the back end last said that the lock is held
 	line     *line     // nil while it does not wait
 	place    *place    // in its line
-	noted    bool      // it has asked as one that listens
 }
 
 func (w *waiter) request() Request {
@@ -173,7 +172,10 @@ func (w *waiter) stop(ctx context.Context, err error) {
 
 // withdraw makes the back end forget that w waits.
 func (w *waiter) withdraw() {
-	if w.id != "" && (w.locker.fair || w.noted) { // a release may have granted it the lock by now
+	// A release may have granted the lock by now to one that was to ask again, even if it
+	// does not listen.
+	_, grants := w.locker.backend.(Granter)
+	if w.id != "" && (w.locker.fair || grants && w.refusals > 0) {
 		w.locker.withdraw(Request{Resource: w.resource, Nonce: w.id})
 	}
 }

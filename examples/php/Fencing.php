@@ -23,10 +23,17 @@ final class Fencing
     public function acquire(string $resource, float $wait = 0.0): Lease
     {
         Fence::check('resource', $resource, 1, 512);
-        for ($end = self::now() + $wait;; usleep(random_int(25_000, 75_000))) {
+        for ($end = self::now() + $wait, $asked = 0;; usleep(random_int(25_000, 75_000))) {
+            $nonce = $asked++ ? $nonce : bin2hex(random_bytes(16)); // who asks again with the same one is served in its turn
             try {
-                return $this->attempt($resource, bin2hex(random_bytes(16)));
-            } catch (Held | Lost | Blocked $e) {
+                return $this->attempt($resource, $nonce);
+            } catch (Held $e) {
+                if (self::now() >= $end) {
+                    $asked > 1 && $this->giveUp($resource, $nonce);
+                    throw $e;
+                }
+            } catch (Lost | Blocked $e) {
+                $asked = 0;
                 if (self::now() >= $end) {
                     throw $e;
                 }
@@ -47,14 +54,21 @@ final class Fencing
                 // Redis has forgotten: ask it for a token above that of the database.
             }
             throw new Stale("fencing: the database refused $tries tokens of \"$resource\", somebody else keeps raising");
-        } catch (Held $e) {
-            throw $e;
         } catch (\Throwable $e) {
-            try {
-                $this->lock->free($resource, $nonce); // a reply that was lost may have been a grant
-            } catch (\Throwable) { // then it ends with its TTL
+            if ($e instanceof Held && $after === '0') {
+                throw $e;
             }
-            throw $e;
+            $this->giveUp($resource, $nonce);
+            throw $e instanceof Held ? new Lost("fencing: \"$resource\" went to another before its fence was raised", 0, $e) : $e;
+        }
+    }
+
+    /** Frees what a reply that was lost, or a release of another since, may have granted. */
+    private function giveUp(string $resource, #[\SensitiveParameter] string $nonce): void
+    {
+        try {
+            $this->lock->free($resource, $nonce);
+        } catch (\Throwable) { // then it ends with its TTL
         }
     }
 

@@ -109,3 +109,27 @@ func overtake(t *testing.T, times int, work, distance time.Duration, theirs, own
 	}
 	t.Logf("waited %v at most, overtaken %d times", slices.Max(waits), slices.Max(overtaken))
 }
+
+// Nobody waits for the end of a grant to one that has gone.
+func TestAPollerThatGivesUpIsGrantedNothing(t *testing.T) {
+	t.Parallel()
+	url, prefix := servertest.Redis(t), "test-"+request().Nonce
+	open := func(opts ...lock.Option) *lock.Locker {
+		b, err := redislock.New(client(t, url), redislock.WithPrefix(prefix))
+		require.NoError(t, err)
+		l, err := lock.New(b, opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	holder, poller, other := open(), open(lock.WithMaxRetries(3)), open()
+	lease, err := holder.Acquire(t.Context(), "r")
+	require.NoError(t, err)
+	_, err = poller.Acquire(t.Context(), "r")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, lease.Release(t.Context()))
+	begun := time.Now()
+	_, err = other.Acquire(t.Context(), "r")
+	require.NoError(t, err)
+	require.Less(t, time.Since(begun), time.Second)
+}

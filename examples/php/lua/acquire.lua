@@ -3,15 +3,15 @@
 -- KEYS and ARGV are those of acquire.lua.
 if not ARGV[5] then
   local old = redis.call('GET', KEYS[1])
-  local freed = old and string.sub(old, 1, 13) == 'fencing free '
-  if not old or freed and string.find(old, ARGV[1], 14, true) ~= 14 then
+  local last = old and string.match(old, '^fencing free ([^\n]+)\n$')
+  if not old or last and last ~= ARGV[1] then
     if redis.call('EXISTS', KEYS[3]) == 0 then
       -- What can fail comes before the first write to the lock: scripts do not roll
       -- back.
       local token = redis.call('INCR', KEYS[2])
       if token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
         redis.call('SET', KEYS[1], (ARGV[4] and ARGV[4] ~= '' and 'fencing want ' or 'fencing held ') .. ARGV[1] .. '\n'
-          .. token .. '\n' .. ARGV[2] .. '\n' .. (freed and string.sub(old, 14) or '\n'), 'PX', ARGV[3])
+          .. token .. '\n' .. ARGV[2] .. '\n' .. (last or '') .. '\n', 'PX', ARGV[3])
         return token
       end
       redis.call('DECR', KEYS[2])
@@ -60,8 +60,57 @@ local function advance(counter, after, jump)
   return n < 9007199254740992 and string.format('%.0f', n) or redis.call('GET', counter)
 end
 
--- Takes the lock, or says who has it; follows grant.lua, counter.lua and, if it is
--- fair, queue.lua.
+-- What the value of a lock says of those who were refused it: a line for each, in the
+-- order in which they came, with nonce, TTL in ms, number, when it last said that it
+-- lives, by this server's clock, and holder. The number says more of it:
+--   ''      it has asked once, while the present holder had the lock
+--   '-'     or an earlier one
+--   0       it has asked more than once, and so goes on asking
+--   others  it goes on waiting, and listens
+
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- line returns where the line of a nonce begins and ends in a text, its number and since
+-- when it is there; nil if there is none.
+local function line(text, nonce)
+  local at = string.find('\n' .. text, '\n?' .. nonce .. '\t', 1, true)
+  if at then
+    local number, since, last = string.match(text, '^%d+\t([%d-]*)\t(%d+)\t[^\n]*()', at + #nonce + 2)
+    return at, last, number, tonumber(since) -- last is that of the line feed
+  end
+end
+
+-- replace puts another text in place of what stands from begin to last.
+local function replace(text, begin, last, other)
+  return string.sub(text, 1, begin - 1) .. other .. string.sub(text, last + 1)
+end
+
+-- recent returns a text, if it is long without what it says of those who have gone, and
+-- how many lines are left.
+local function recent(text, time)
+  local _, n = string.gsub(text, '\n%?', '')
+  if n < 16 then
+    return text, n
+  end
+  text = string.gsub(text, '%?[^\t\n]*\t%d+\t([%d-]*)\t(%d+)\t[^\n]*\n', function(number, since)
+    if time - since > (#number < 2 and 1000 or 3000) then
+      n = n - 1
+      return ''
+    end
+  end)
+  return text, n
+end
+
+-- inherited returns the lines as the next holder gets them.
+local function inherited(notes)
+  return (string.gsub(notes, '\t\t(%d)', '\t-\t%1'))
+end
+
+-- Takes the lock, or says who has it; follows grant.lua, counter.lua, notes.lua and, if
+-- it is fair, queue.lua.
 -- KEYS: lock, counter, mark of the nonce, and if fair: queue, alive. ARGV: nonce,
 -- holder, TTL in ms; from here on what is not needed may be left out: whether somebody
 -- beside the caller waits, '' or 'awaited', or a number if the caller itself waits and
@@ -83,6 +132,9 @@ local value = redis.pcall('GET', KEYS[1])
 local state, nonce, rest
 if type(value) == 'string' then
   state, nonce, rest = string.match(value, '^fencing (%l%l%l%l) ([^\n]+)\n(.*)$')
+  if state ~= 'free' and not string.find(rest or '', '^%d+\n[^\n]*\n[^\n]*\n') or state == 'free' and not string.find('\n' .. rest, '\n$') then
+    state = nil
+  end
 end
 if value and not state then
   if ARGV[7] == 'shared' then
@@ -96,24 +148,27 @@ local held = value and state ~= 'free'
 local other = held and nonce ~= ARGV[1]
 -- Also where it would only be noted as one that waits, since who has gone would hold up
 -- the others; and where its own lock lives on for those who joined.
-if (fair or not other or ARGV[4] and ARGV[4] ~= '') and (state == 'free' and nonce == ARGV[1] or redis.call('EXISTS', KEYS[3]) == 1) then
+local last = other and string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)') or state == 'free' and nonce
+if last == ARGV[1] or (fair or not other or ARGV[4] and ARGV[4] ~= '') and redis.call('EXISTS', KEYS[3]) == 1 then
   return redis.error_reply('ERR this acquisition was released before it arrived')
 end
 
 if other then
-  -- One of those who ask is noted: who listens may be granted the lock by its release.
-  -- If more than one ask, that alone is: then each second release is for all.
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local number = not fair and string.match(ARGV[4] or '', '^%d+$') or ''
-  local before, asked, listens, since = string.match(rest, '^(.*\n)%?([^\t\n]*)\t%d+\t(%d*)\t(%d+)[^\n]*\n$')
-  local stale = asked and (now - since > (asked == ARGV[1] and 1000 or 3000) or now < tonumber(since))
+  local notes = rest
+  if not fair and state ~= 'join' then
+    local time, at, ending, before, since = now(), line(rest, ARGV[1])
+    local number = string.match(ARGV[4] or '', '^%d+$') or at and '0' or ''
+    local mine = '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', time) .. '\t' .. ARGV[2] .. '\n'
+    if not at then
+      local few, n = recent(rest, time)
+      notes = few .. (n < (number == '' and 16 or 64) and mine or '')
+    elseif before == '' or before == '-' or (#before == 1) ~= (#number == 1) or math.abs(time - since) > 500 then
+      notes = replace(rest, at, ending, mine)
+    end
+  end
   local noted
-  if state == 'held' or state == 'want' and not asked or stale or asked == ARGV[1] and listens == '' and number ~= '' then
-    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. (before or rest)
-      .. '?' .. ARGV[1] .. '\t' .. ARGV[3] .. '\t' .. number .. '\t' .. string.format('%.0f', now) .. '\t' .. ARGV[2] .. '\n', 'KEEPTTL')
-  elseif state == 'want' and asked ~= ARGV[1] then
-    noted = redis.pcall('SETRANGE', KEYS[1], 8, 'many')
+  if notes ~= rest or state == 'held' then
+    noted = redis.pcall('SET', KEYS[1], 'fencing ' .. (state == 'held' and 'want' or state) .. ' ' .. nonce .. '\n' .. notes, 'KEEPTTL')
   else
     noted = redis.pcall('SET', KEYS[1], '', 'NX') -- changes nothing, but not on a replica
   end
@@ -134,17 +189,24 @@ local token = held and string.match(rest, '^%d+')
 if token and greater(token, after) then
   rest = string.sub(rest, #token + 1)
 else
-  local last = token
+  local before = token
   local refusal
   token, refusal = advance(KEYS[2], after, ARGV[6])
   if not token then
     return refusal
   end
-  rest = held and string.sub(rest, #last + 1) or '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n'
+  if held then
+    rest = string.sub(rest, #before + 1)
+  else
+    local at, ending = line(rest or '', ARGV[1])
+    local notes = at and replace(rest, at, ending, '') or rest or ''
+    rest = '\n' .. ARGV[2] .. '\n' .. (nonce or '') .. '\n' .. inherited(notes)
+    state = notes == '' and 'held' or 'want'
+  end
 end
 local others = fair and dequeue(KEYS[4], KEYS[5], ARGV[1]) or not fair and ARGV[4] and ARGV[4] ~= ''
-if not held or state == 'held' then
-  state = others and 'want' or 'held'
+if state == 'held' and others then
+  state = 'want'
 end
 value = 'fencing ' .. state .. ' ' .. ARGV[1] .. '\n' .. token .. rest
 if state == 'join' then -- other members may count on a longer TTL

@@ -1,1 +1,1 @@
-local publish = 'PUBLISH'
+local publish, receivers = 'PUBLISH', 'NUMSUB'

@@ -1,1 +1,1 @@
-local publish = 'SPUBLISH' -- to the node of the slot, in Cluster
+local publish, receivers = 'SPUBLISH', 'SHARDNUMSUB' -- at the node of the slot, in Cluster

@@ -88,6 +88,10 @@ foreach (['sha1' => 'PUBLISH', 'cluster_sha1' => 'SPUBLISH'] as $sum => $publish
 $redis->setOption(Redis::OPT_REPLY_LITERAL, true);
 foreach ($scripts['histories'] as $h) {
     $redis->flushAll();
+    if (isset($h['listens'])) {
+        $listener = connectRedis();
+        same(['subscribe', $h['listens'], 1], $listener->rawCommand('SUBSCRIBE', $h['listens']), $h['name']);
+    }
     foreach ($h['steps'] as $i => $s) {
         $redis->clearLastError();
         $got = isset($s['script']) ? $redis->eval($source[$s['script']], [...$s['keys'], ...$s['args']], count($s['keys'])) : $redis->rawCommand(...$s['command']);
@@ -98,6 +102,7 @@ foreach ($scripts['histories'] as $h) {
             same($s['reply'], $got, $where);
         }
     }
+    $redis->rawCommand('CLIENT', 'KILL', 'TYPE', 'pubsub');
 }
 
 foreach (load($folder, 'sql.json')['histories'] as $h) {
