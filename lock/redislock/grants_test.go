@@ -1,7 +1,6 @@
 package redislock_test
 
 import (
-	"fmt"
 	"regexp"
 	"testing"
 	"time"
@@ -261,33 +260,6 @@ func TestWherePublishIsForbiddenNothingIsGrantedAndWaitersPoll(t *testing.T) {
 	waitForListeners(t, client(t, server.URL()), rediskeys.Default().Lock(holder.Resource), 1)
 	require.NoError(t, s.Release(t.Context()))
 	require.NoError(t, receive(t, next, "it does not poll").Release(t.Context()))
-}
-
-// The nonce under which a waiter is noted is withdrawn when the waiter takes another one:
-// nobody has it any more, and a grant to it would lie idle for 2 s.
-func TestTheReleaseOfALostHoldLeavesNoNoteOfNobody(t *testing.T) {
-	t.Parallel()
-	lockers, rdb, key := processes(t, 1)
-	b, err := redislock.New(rdb)
-	require.NoError(t, err)
-	lost, err := lockers[0].Acquire(t.Context(), "inventory:sku-42")
-	require.NoError(t, err)
-	next := waitInBackground(t, lockers[0])
-	waitForListeners(t, rdb, key, 1)
-	// It goes to another as by a failover, in one step: else the waiter could find it free.
-	other := request()
-	token := rdb.Incr(t.Context(), rediskeys.Default().Counter(other.Resource)).Val()
-	require.NoError(t, rdb.Set(t.Context(), key, fmt.Sprintf("fencing held %s\n%d\n%s\n\n", other.Nonce, token, other.Holder), other.TTL).Err())
-	before := waitForListeners(t, rdb, key, 1)
-	require.ErrorIs(t, lost.Release(t.Context()), lock.ErrLost)
-	require.Eventually(t, func() bool {
-		now := notedListeners(t, rdb, key)
-		return len(now) == 1 && now[0] != before[0]
-	}, soon, time.Millisecond, "%q is noted still, or it does not ask again", before[0])
-	require.NoError(t, b.Release(t.Context(), other))
-	s := receive(t, next, "it waits for ever")
-	require.EqualValues(t, token+1, s.Fence().Token, "nobody had it first")
-	require.NoError(t, s.Release(t.Context()))
 }
 
 // Who asks once and goes, or asks and dies, must not fill the key of a lock.
