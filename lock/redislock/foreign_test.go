@@ -19,7 +19,7 @@ import (
 func TestAUsersStringThatBeginsAsALockDoesIsNeverChanged(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{
-		"fencing free", "fencing free of charge", "fencing free x", "fencing held", "fencing club",
+		"fencing free", "fencing free of charge", "fencing free x", "fencing free x\nhello", "fencing held", "fencing club",
 		"fencing held x\n", "fencing held x\nhello", "fencing held x\nhello\nyou", "fencing held x\n1\nyou",
 	} {
 		b, rdb, scheme := open(t)
