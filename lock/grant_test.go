@@ -181,6 +181,36 @@ func TestAWaiterThatGivesUpIsNotGrantedTheLock(t *testing.T) {
 	})
 }
 
+// Nobody has the nonce any more under which it was refused: a grant to that would lie idle.
+func TestAWaiterToWhichALostHoldWasPassedIsNotGrantedTheLockUnderItsOldNonce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGranting()
+		l := newLocker(t, b)
+		lost := acquire(t, l)
+		next := wait(t.Context(), l)
+		other := lock.Request{Resource: resource, Nonce: "other", TTL: time.Minute}
+		b.mu.Lock() // so that the waiter does not find it free
+		nonce := b.waiting.Nonce
+		err := b.Backend.Release(t.Context(), lock.Request{Resource: resource, Nonce: lost.Fence().Nonce})
+		token, failed := b.Backend.Acquire(t.Context(), other)
+		b.mu.Unlock()
+		require.NoError(t, errors.Join(err, failed))
+		synctest.Wait() // it has been refused again
+		require.ErrorIs(t, lost.Release(t.Context()), lock.ErrLost)
+		synctest.Wait()
+		b.mu.Lock()
+		freed, waiting := b.freed, b.waiting
+		b.mu.Unlock()
+		require.Contains(t, freed, nonce)
+		require.NotNil(t, waiting)
+		require.NotEqual(t, nonce, waiting.Nonce)
+		require.NoError(t, b.Release(t.Context(), other))
+		s := <-next
+		require.Equal(t, token+1, s.Fence().Token, "nobody had it first")
+		require.NoError(t, s.Release(t.Context()))
+	})
+}
+
 func TestWhoCannotKeepAGrantAsksForNone(t *testing.T) {
 	for name, opt := range map[string]lock.Option{
 		"renews nothing":      lock.WithoutRenewal(),

@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if prefix := os.Getenv(waitEnv); prefix != "" {
+		fmt.Println(waitUntilKilled(prefix))
+		os.Exit(1)
+	}
 	servertest.Main(m, nothingIsLeft)
 }
 

@@ -2,7 +2,9 @@ package redislock_test
 
 import (
 	"context"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
@@ -23,7 +26,7 @@ func TestAWaiterIsServedBesideABusyProcess(t *testing.T) {
 	for name, work := range map[string]time.Duration{"that does nothing": 0, "that works": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overtake(t, 30, work, 0, nil, nil)
+			overtake(t, 30, work, 0, nil, asLocker())
 		})
 	}
 }
@@ -36,7 +39,7 @@ func TestADistantWaiterIsServedInTurn(t *testing.T) {
 		for _, work := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
 			t.Run(name+work.String(), func(t *testing.T) {
 				t.Parallel()
-				overtake(t, 10, work, time.Millisecond, opts, opts)
+				overtake(t, 10, work, time.Millisecond, opts, asLocker(opts...))
 			})
 		}
 	}
@@ -49,31 +52,94 @@ func TestAPollerIsServedToo(t *testing.T) {
 	for _, work := range []time.Duration{0, 5 * time.Millisecond} {
 		t.Run(work.String(), func(t *testing.T) {
 			t.Parallel()
-			overtake(t, 10, work, time.Millisecond, nil, []lock.Option{lock.WithMaxRetries(1000)})
+			overtake(t, 10, work, time.Millisecond, nil, asLocker(lock.WithMaxRetries(1000)))
 		})
 	}
 }
 
+// One in another language, that knows the scripts and no more.
+func TestAPollerWithTheBareScriptIsServedToo(t *testing.T) {
+	t.Parallel()
+	for _, work := range []time.Duration{0, 5 * time.Millisecond} {
+		t.Run(work.String(), func(t *testing.T) {
+			t.Parallel()
+			overtake(t, 10, work, time.Millisecond, nil, asScript)
+		})
+	}
+}
+
+// A taker takes the lock and gives it back.
+type taker func(ctx context.Context, took func()) error
+
+// asLocker returns what opens a taker that is a locker.
+func asLocker(opts ...lock.Option) func(*testing.T, *redis.Client, string) taker {
+	return func(t *testing.T, rdb *redis.Client, prefix string) taker {
+		l := lockerWithPrefix(t, rdb, prefix, opts...)
+		return func(ctx context.Context, took func()) error {
+			s, err := l.Acquire(ctx, "inventory:sku-42")
+			if err != nil {
+				return err
+			}
+			took()
+			return s.Release(ctx)
+		}
+	}
+}
+
+// asScript opens a taker that sends the script to acquire every 50 ms.
+func asScript(t *testing.T, rdb *redis.Client, prefix string) taker {
+	var acquire strings.Builder
+	for _, part := range []string{"grant.lua", "../../internal/rediskeys/greater.lua", "../../internal/rediskeys/counter.lua", "notes.lua", "acquire.lua"} {
+		text, err := os.ReadFile(part)
+		require.NoError(t, err)
+		acquire.Write(text)
+	}
+	script := redis.NewScript(acquire.String())
+	releaser, err := redislock.New(rdb, redislock.WithPrefix(prefix))
+	require.NoError(t, err)
+	return func(ctx context.Context, took func()) error {
+		r := request()
+		k := rediskeys.Scheme{Prefix: prefix, Shards: rediskeys.Default().Shards}.Keys(r.Resource, r.Nonce)
+		for ctx.Err() == nil {
+			reply, err := script.Run(ctx, rdb, []string{k.Lock, k.Counter, k.Released}, r.Nonce, r.Holder, r.TTL.Milliseconds()).Result()
+			if err != nil {
+				return err
+			}
+			if _, refused := reply.([]any); !refused {
+				took()
+				return releaser.Release(ctx, r)
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+		return context.Cause(ctx)
+	}
+}
+
+func lockerWithPrefix(t *testing.T, rdb *redis.Client, prefix string, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
+	require.NoError(t, err)
+	l, err := lock.New(b, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // overtake lets a crowd of one process take the lock for work, over and over, and
 // another process, for which each reply is late by distance, get it a number of times.
-func overtake(t *testing.T, times int, work, distance time.Duration, theirs, own []lock.Option) {
+func overtake(t *testing.T, times int, work, distance time.Duration, theirs []lock.Option, own func(*testing.T, *redis.Client, string) taker) {
 	t.Helper()
 	const crowd = 8
 	url, prefix := servertest.Redis(t), "test-"+request().Nonce
-	open := func(rdb *redis.Client, opts []lock.Option) *lock.Locker {
-		b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
-		require.NoError(t, err)
-		l, err := lock.New(b, opts...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
 	o, err := redis.ParseURL(url)
 	require.NoError(t, err)
 	o.Dialer = (&cutNetwork{delay: distance}).dial
 	far := redis.NewClient(o)
 	t.Cleanup(func() { _ = far.Close() })
-	busy, waiter := open(client(t, url), theirs), open(far, own)
+	busy, take := lockerWithPrefix(t, client(t, url), prefix, theirs...), own(t, far, prefix)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -101,10 +167,8 @@ func overtake(t *testing.T, times int, work, distance time.Duration, theirs, own
 		require.Eventually(t, func() bool { return grants.Load() >= busyAgain }, soon, time.Millisecond)
 		before, begun := grants.Load(), time.Now()
 		bounded, stop := context.WithTimeout(ctx, 5*time.Second)
-		s, err := waiter.Acquire(bounded, "inventory:sku-42")
-		waits[i], overtaken[i] = time.Since(begun), grants.Load()-before
-		require.NoError(t, err, "overtaken %d times", overtaken[i])
-		require.NoError(t, s.Release(ctx))
+		err := take(bounded, func() { waits[i], overtaken[i] = time.Since(begun), grants.Load()-before })
+		require.NoError(t, err, "overtaken %d times", grants.Load()-before)
 		stop()
 	}
 	t.Logf("waited %v at most, overtaken %d times", slices.Max(waits), slices.Max(overtaken))
