@@ -18,13 +18,12 @@ import (
 func TestS21_ALateCopyIsRefusedWhileTheNextOneHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	b, _, _ := open(t)
-	late, next := request(), request()
-	listen(t, b, late)
+	listen(t, b, request())
 	for name, acquire := range map[string]func(r lock.Request) (guard.Token, error){
 		"acquire":         func(r lock.Request) (guard.Token, error) { return b.Acquire(t.Context(), r) },
 		"acquire waiting": func(r lock.Request) (guard.Token, error) { return b.AcquireWaiting(t.Context(), r) },
 	} {
-		late, next = request(), request()
+		late, next := request(), request()
 		_, err := acquire(late)
 		require.NoError(t, err, name)
 		require.NoError(t, b.Release(t.Context(), late))

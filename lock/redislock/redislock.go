@@ -239,7 +239,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		return h, nil
 	}
 	state, rest, ours := strings.Cut(strings.TrimPrefix(value.Val(), "fencing "), " ")
-	switch foreign := says(value.Err(), "WRONGTYPE") || value.Err() == nil && (!ours || len(state) != len("held")); {
+	switch foreign := says(value.Err(), "WRONGTYPE") || value.Err() == nil && (!ours || len(state) != len("held") || !strings.Contains(rest, "\n")); {
 	case foreign && b.config.mode == shared:
 		h.Holder, h.Members, h.Remaining = "a user of another library", 1, max(0, left.Val())
 		return h, nil
