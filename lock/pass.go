@@ -72,7 +72,7 @@ func (p *pass) call(ctx context.Context) error {
 
 func (p *pass) ended(bool) {
 	l := p.from.locker
-	if !p.tell(p.err) && p.err == nil && p.to.fence.Token > 0 {
+	if !p.tell(p.err) && (p.err == nil || errors.Is(p.err, ErrLost)) { // it may also be noted as one that waits
 		l.undo(p.to)
 	}
 	l.running.Done()
@@ -117,7 +117,7 @@ func (w *waiter) settle(now time.Time) (ask bool, passed *pass) {
 		return false, nil
 	case p.told && p.failed == nil && !p.granted():
 		w.place.pass = nil
-		return !w.line.live, nil // all who are woken ask at the same time
+		return true, nil // to be noted: another process may have been granted the lock, which wakes nobody here
 	}
 	p.disown()
 	if errors.Is(p.failed, ErrLost) { // or it is undone

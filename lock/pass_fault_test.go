@@ -245,26 +245,6 @@ func TestALockThatIsFreedInsteadIsAskedFor(t *testing.T) {
 	}
 }
 
-// A question before the wake-up would be one too many, and ahead of who waits elsewhere.
-func TestWhoIsWokenDoesNotAskBefore(t *testing.T) {
-	eachPassing(t, func(t *testing.T, b *passingBackend) {
-		l := newLocker(t, b)
-		first := acquire(t, l)
-		got := waitFor(t.Context(), l)
-		b.once(func(_ context.Context, r, _ lock.Request) (guard.Token, error) {
-			time.AfterFunc(time.Millisecond, func() { _ = b.Backend.Release(context.Background(), r) })
-			return 0, nil // the wake-up takes longer than the reply
-		})
-		b.asked.Store(0)
-		begun := time.Now()
-		require.NoError(t, first.Release(t.Context()))
-		s := <-got
-		require.Equal(t, begun.Add(time.Millisecond), s.at)
-		require.EqualValues(t, 1, b.asked.Load())
-		b.requireUsable(t, s)
-	})
-}
-
 // The back end does what it was asked to, but says so too late for the release.
 func TestAPassThatHangsDelaysTheReleaseByItsTimeAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

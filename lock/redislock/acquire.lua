@@ -28,7 +28,7 @@ end
 if value and not state then
   if ARGV[7] == 'shared' then
     -- A replica would answer too, from what it knows; a write makes it say what it is.
-    redis.call('DEL', KEYS[3])
+    redis.call('PEXPIRE', KEYS[3], 10000)
     return refuse('a user of another library', redis.call('PTTL', KEYS[1]), 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')

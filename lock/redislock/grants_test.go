@@ -117,6 +117,31 @@ func TestAReleaseGrantsInTheOrderInWhichProcessesAsked(t *testing.T) {
 	require.NoError(t, s.Release(t.Context()))
 }
 
+// In Cluster the message goes by the node of the slot.
+func TestAReleaseGrantsInACluster(t *testing.T) {
+	t.Parallel()
+	const resource = "inventory:sku-42"
+	c := servertest.NewRedisCluster(t, 3, 0)
+	open := func() *lock.Locker {
+		b, err := redislock.New(clusterClient(t, c))
+		require.NoError(t, err)
+		l, err := lock.New(b)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	first, second := open(), open()
+	held, err := first.Acquire(t.Context(), resource)
+	require.NoError(t, err)
+	next := waitInBackground(t, second)
+	rdb, key := clusterClient(t, c), rediskeys.Default().Lock(resource)
+	require.Eventually(t, func() bool { return listenerNote.MatchString(rdb.Get(t.Context(), key).Val()) }, soon, time.Millisecond)
+	require.NoError(t, held.Release(t.Context()))
+	s := receive(t, next, "nobody tells it")
+	require.Less(t, time.Until(s.Deadline()), 3*time.Second, "it had to ask")
+	require.NoError(t, s.Release(t.Context()))
+}
+
 // Both are on one back end, and so on one connection that hears of grants.
 func TestAGrantIsClaimedByTheNonceThatHasIt(t *testing.T) {
 	t.Parallel()

@@ -40,30 +40,45 @@ func TestS21_ALateCopyIsRefusedWhileTheNextOneHoldsTheLock(t *testing.T) {
 // refused also when others have come and gone, and with them what the lock's key says.
 func TestS21_ALateCopyOfARepeatedAcquisitionIsRefusedAfterTheNextHold(t *testing.T) {
 	t.Parallel()
-	server := servertest.NewRedis(t, localserver.RedisOptions{})
-	var once onceDeaf
-	b, err := redislock.New(once.client(t, server))
-	require.NoError(t, err)
-	other, err := redislock.New(client(t, server.URL()))
-	require.NoError(t, err)
-	pass(t, b, "inventory:sku-42") // now the server knows the scripts
+	for name, free := range map[string]func(b *redislock.Backend, r lock.Request) error{
+		"release": func(b *redislock.Backend, r lock.Request) error { return b.Release(t.Context(), r) },
+		"pass": func(b *redislock.Backend, r lock.Request) error {
+			next := request()
+			token, err := b.Pass(t.Context(), r, next)
+			if err == nil && token > 0 {
+				err = b.Release(t.Context(), next)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.NewRedis(t, localserver.RedisOptions{})
+			var once onceDeaf
+			b, err := redislock.New(once.client(t, server))
+			require.NoError(t, err)
+			other, err := redislock.New(client(t, server.URL()))
+			require.NoError(t, err)
+			pass(t, b, "inventory:sku-42") // now the server knows the scripts
 
-	r := request()
-	once.deaf.Store(true)
-	token, err := b.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, once.lost.Load(), "the reply was not lost")
-	require.NoError(t, b.Release(t.Context(), r))
-	pass(t, other, r.Resource)
-	_, err = other.Acquire(t.Context(), r) // the copy
-	require.ErrorContains(t, err, "released before it arrived")
-	requireFree(t, b, r.Resource, "an orphan has the lock for a whole TTL")
+			r := request()
+			once.deaf.Store(true)
+			token, err := b.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, once.lost.Load(), "the reply was not lost")
+			require.NoError(t, free(b, r))
+			pass(t, other, r.Resource)
+			_, err = other.Acquire(t.Context(), r) // the copy
+			require.ErrorContains(t, err, "released before it arrived")
+			requireFree(t, b, r.Resource, "an orphan has the lock for a whole TTL")
 
-	next := request()
-	after, err := b.Acquire(t.Context(), next)
-	require.NoError(t, err)
-	require.Greater(t, after, token)
-	require.NoError(t, b.Release(t.Context(), next))
+			next := request()
+			after, err := b.Acquire(t.Context(), next)
+			require.NoError(t, err)
+			require.Greater(t, after, token)
+			require.NoError(t, b.Release(t.Context(), next))
+		})
+	}
 }
 
 // Many resources with a TTL of a day must not fill the server.
@@ -94,4 +109,22 @@ func TestWhatAReleaseLeavesGoesWithinAMinute(t *testing.T) {
 		require.Positive(t, left, name)
 		require.LessOrEqual(t, left, time.Minute, name)
 	}
+}
+
+// The late copy finds the key taken by another library, and later free.
+func TestALateCopyIsRefusedBesideAnotherLibraryToo(t *testing.T) {
+	t.Parallel()
+	rdb := client(t, servertest.NewRedis(t, localserver.RedisOptions{}).URL())
+	b, err := redislock.New(rdb, redislock.WithKeys(func(name string) (string, string) { return name, name + ":fence" }))
+	require.NoError(t, err)
+	r := request()
+	_, err = b.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context(), r))
+	require.NoError(t, rdb.Set(t.Context(), r.Resource, "theirs", time.Minute).Err())
+	_, err = b.Acquire(t.Context(), r)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, rdb.Del(t.Context(), r.Resource).Err())
+	_, err = b.Acquire(t.Context(), r)
+	require.ErrorContains(t, err, "released before it arrived")
 }

@@ -10,9 +10,9 @@ while notes ~= '' do
   local note, others = string.match(notes, '^([^\n]*\n)(.*)$')
   local nonce, ttl, number, since, holder = string.match(note, '^%?([^\t]*)\t(%d+)\t([%d-]*)\t(%d+)\t([^\n]*)\n$')
   local waited = time - since
-  local polls = #number < 2 -- several times in a second, or never again
+  local polls = #number < 2 -- every second, or never again
   notes = others
-  if waited < 0 or waited > (polls and 1000 or 3000) or not polls and not listeners then
+  if waited < 0 or waited > (polls and 2000 or 3000) or not polls and not listeners then
     note = ''
   elseif number ~= '' and number ~= '-' then
     local token = redis.pcall('INCR', KEYS[2]) -- whatever is wrong with the counter, the lock is free
@@ -34,6 +34,6 @@ end
 -- It may be forbidden, or unknown to the server; then those who wait find out by asking.
 local published = redis.pcall(publish, KEYS[1], message)
 if message ~= '' and type(published) == 'table' then -- nobody can have heard of it
-  redis.call('SET', KEYS[1], 'fencing free ' .. mine, 'KEEPTTL')
+  redis.call('SET', KEYS[1], 'fencing free ' .. mine .. inherited(kept .. notes), 'KEEPTTL')
 end
 return 1

@@ -128,6 +128,50 @@ func lockerWithPrefix(t *testing.T, rdb *redis.Client, prefix string, opts ...lo
 	return l
 }
 
+// Processes of which each has many that wait are served in turn: none of them keeps the
+// lock to its own until the others ask by themselves, a second later.
+func TestCrowdsTakeTurns(t *testing.T) {
+	t.Parallel()
+	url, prefix := servertest.Redis(t), "test-"+request().Nonce
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var holders []int
+	for process := range 3 {
+		b, err := redislock.New(client(t, url), redislock.WithPrefix(prefix))
+		require.NoError(t, err)
+		l, err := lock.New(b)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		for range 5 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_ = l.Do(ctx, "inventory:sku-42", func(context.Context) error {
+						mu.Lock()
+						holders = append(holders, process)
+						mu.Unlock()
+						<-time.After(time.Millisecond)
+						return nil
+					})
+				}
+			})
+		}
+	}
+	all.Wait()
+	longest, run := 0, 0
+	for i, process := range holders {
+		if i == 0 || holders[i-1] != process {
+			run = 0
+		}
+		run++
+		longest = max(longest, run)
+	}
+	t.Logf("%d holds, %d of one process in a row at most", len(holders), longest)
+	require.Greater(t, len(holders), 60)
+	require.Less(t, longest, 30)
+}
+
 // overtake lets a crowd of one process take the lock for work, over and over, and
 // another process, for which each reply is late by distance, get it a number of times.
 func overtake(t *testing.T, times int, work, distance time.Duration, theirs []lock.Option, own func(*testing.T, *redis.Client, string) taker) {

@@ -58,7 +58,8 @@ type Backend struct {
 	hub    *hub
 	inTurn atomic.Bool // some lock was asked for in turn
 
-	// The nonces of acquisitions that were sent more than once: a copy may come late.
+	// The nonces of acquisitions of which a copy may still come: they were sent more than
+	// once, or nobody knows what became of them.
 	repeated sync.Map
 
 	releases *releaseScripts
@@ -138,8 +139,8 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request, waits bool) (guar
 	}
 	reply, err := e.run(ctx, b.sendAcquire(), acquireScript, 3, args[:needed]...)
 	token, err := b.granted(ctx, e, reply, err)
-	if err == nil && e.sent.times > 1 {
-		b.repeated.Store(r.Nonce, nil)
+	if err != nil && !errors.Is(err, lock.ErrHeld) || err == nil && e.sent.times > 1 {
+		b.repeated.Store(r.Nonce, nil) // until its release
 	}
 	return token, err
 }

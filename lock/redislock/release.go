@@ -76,7 +76,8 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	if err := cmp.Or(r.ValidateOwner(), next.Validate()); err != nil {
 		return 0, err
 	}
-	if b.config.mode != own || b.config.replicas > 0 { // which are not the releaser's business
+	_, repeated := b.repeated.Load(r.Nonce)                        // Release deletes it
+	if b.config.mode != own || b.config.replicas > 0 || repeated { // replicas are not the releaser's business
 		return 0, b.Release(ctx, r)
 	}
 	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")

@@ -54,7 +54,9 @@ func (b *Backend) all(e *evaluation) *evaluation {
 }
 
 // sent is the number of keys of a command, below 10, and counts how often it was sent:
-// go-redis repeats a command whose reply did not come, and tells nobody.
+// go-redis repeats a command whose reply did not come, and tells nobody. (It also sends
+// one elsewhere that a node of a Cluster has not done; that counts too, and makes a caller
+// only more careful.)
 type sent struct {
 	keys  [1]byte
 	times int
@@ -81,7 +83,7 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 		reply, err := send(ctx, e)
 		if says(err, "NOSCRIPT") {
 			e.args[0], e.args[1] = "eval", s.source
-			e.sent.times = 0
+			e.sent.times-- // it did nothing; one before it may have
 			reply, err = send(ctx, e)
 		}
 		if !migrating(err) {

@@ -121,7 +121,7 @@ var mutants = []mutant{
 	},
 	{
 		"redislock: a release grants to one who asked lately, and to nobody else", "lock/redislock/next.lua",
-		"if waited < 0 or waited > (polls and 1000 or 3000) or", "if", "docs", "TestScriptsReply",
+		"if waited < 0 or waited > (polls and 2000 or 3000) or", "if", "docs", "TestScriptsReply",
 	},
 	{
 		"redislock: a release grants nothing to one that listens if nobody does", "lock/redislock/next.lua",
@@ -181,7 +181,7 @@ var mutants = []mutant{
 	},
 	{
 		"lock: what is passed to one who has gone is undone", "lock/pass.go",
-		"if !p.tell(p.err) && p.err == nil", "if !p.tell(p.err) && false", "lock", "TestAPassToAWaiterThatGaveUp",
+		"if !p.tell(p.err) && (p.err == nil", "if !p.tell(p.err) && false && (p.err == nil", "lock", "TestAPassToAWaiterThatGaveUp",
 	},
 	{
 		"lock: an unclear pass is undone from its beginning", "lock/pass.go",

@@ -96,7 +96,7 @@ local function recent(text, time)
     return text, n
   end
   text = string.gsub(text, '%?[^\t\n]*\t%d+\t([%d-]*)\t(%d+)\t[^\n]*\n', function(number, since)
-    if time - since > (#number < 2 and 1000 or 3000) then
+    if time - since > (#number < 2 and 2000 or 3000) then
       n = n - 1
       return ''
     end
@@ -139,7 +139,7 @@ end
 if value and not state then
   if ARGV[7] == 'shared' then
     -- A replica would answer too, from what it knows; a write makes it say what it is.
-    redis.call('DEL', KEYS[3])
+    redis.call('PEXPIRE', KEYS[3], 10000)
     return refuse('a user of another library', redis.call('PTTL', KEYS[1]), 1)
   end
   return redis.error_reply('WRONGTYPE the key of the lock has something that is no lock')

@@ -34,7 +34,7 @@ local function recent(text, time)
     return text, n
   end
   text = string.gsub(text, '%?[^\t\n]*\t%d+\t([%d-]*)\t(%d+)\t[^\n]*\n', function(number, since)
-    if time - since > (#number < 2 and 1000 or 3000) then
+    if time - since > (#number < 2 and 2000 or 3000) then
       n = n - 1
       return ''
     end
