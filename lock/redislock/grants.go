@@ -59,7 +59,7 @@ func (b *Backend) AcquireWaiting(ctx context.Context, r lock.Request) (guard.Tok
 
 // Claim implements [lock.Granter].
 func (b *Backend) Claim(r lock.Request) (token guard.Token, until time.Time, ok bool) {
-	name := b.config.keys(r.Resource, "").Lock
+	name := b.config.usual(r.Resource, "").Lock
 	b.hub.mu.Lock()
 	defer b.hub.mu.Unlock()
 	c := b.hub.channel(b.feedOf(name), name)

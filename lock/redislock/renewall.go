@@ -60,7 +60,7 @@ func (b *Backend) byNode(ctx context.Context, requests []lock.Request) []*group 
 	var groups []*group
 	nodes := make(map[string]*group)
 	for i, r := range requests {
-		key := b.config.keys(r.Resource, "").Lock
+		key := b.config.usual(r.Resource, "").Lock
 		node := b.calls.node(ctx, key)
 		g := nodes[node]
 		if g == nil {
@@ -84,7 +84,7 @@ func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
 	}
 	for i, r := range g.requests {
 		switch {
-		case cmds[i] == nil:
+		case cmds[i] == nil, cmds[i].Val() == int64(1):
 		case cmds[i].Val() == int64(-1):
 			errs[i] = b.renewShared(ctx, b.evaluation(r, ""))
 		default:

@@ -68,7 +68,7 @@ func (w watcher) notify() {
 // Watch implements [lock.Waiter], by pub/sub. Releases are not heard while the
 // connection is down; it comes back by itself, and wakes everybody then.
 func (b *Backend) Watch(r lock.Request) (wake <-chan struct{}, stop func()) {
-	name := b.config.keys(r.Resource, "").Lock
+	name := b.config.usual(r.Resource, "").Lock
 	return b.hub.watch(b.feedOf(name), name, r.Nonce)
 }
 
