@@ -19,6 +19,7 @@ const (
 	maxContests = 8 // of a split vote, by the contender that goes first
 	contestWait = 2 * time.Millisecond
 	graceWait   = 3 * time.Millisecond // for the rest of a split vote
+	settleWait  = 10 * time.Millisecond
 )
 
 // errSpent: the undo of an acquisition may overtake it.
@@ -28,7 +29,9 @@ var errSpent = errors.New("this acquisition was released before it arrived")
 // sequencer.ErrJump if r.After is implausibly far ahead of the counters, and
 // sequencer.ErrExhausted at the end of the integers. A vote that is split among
 // contenders is lock.ErrHeld, as is one that waits for nodes which have forgotten.
-// After an error the nodes that granted are freed in the background.
+// After an error the nodes that granted are freed: before it returns lock.ErrHeld, but
+// for nodes much slower than the rest, which are freed in the background, as all are
+// after another error.
 func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -55,8 +58,9 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 		go a.agreed.late(context.WithoutCancel(ctx))
 		return token, nil
 	}
-	a.retract(ctx)
+	left := a.retract(ctx)
 	if held, ok := errors.AsType[*lock.HeldError](err); ok {
+		a.settle(ctx, left)
 		return 0, held
 	}
 	return 0, fmt.Errorf("redlock: acquire %q: %w", r.Resource, err)
@@ -69,6 +73,7 @@ type attempt struct {
 	keys   keys
 	try    int64 // tells apart what attempts of one nonce did, and which was later
 	begun  time.Time
+	sent   time.Time // when the nodes were last asked for their votes
 	limit  time.Duration
 	votes  map[int]vote // of the nodes, by index
 	poll   *poll
@@ -139,7 +144,7 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 		script: grantScript, keys: []string{k.lock, k.fence, k.waiting, k.mark, a.tryMark()},
 		args: []any{a.r.Nonce, a.r.Holder, milliseconds(a.r.TTL), a.try, milliseconds(a.config.delay(a.r))},
 	})
-	asked := time.Now()
+	a.sent = time.Now()
 	var enough <-chan time.Time
 	for !a.won() && !a.hopeless() {
 		answer, ok := a.poll.next(ctx, enough)
@@ -154,7 +159,7 @@ func (a *attempt) collect(ctx context.Context, nodes []*node) error {
 		// The vote of the majority is split. A node that hangs could decide it, but
 		// until then those who have a part of it would keep everybody out.
 		if granted := a.tally("granted"); enough == nil && granted < a.quorum() && granted+a.tally("held", "waiting") >= a.quorum() {
-			timer := time.NewTimer(graceWait + 2*time.Since(asked))
+			timer := time.NewTimer(graceWait + 2*time.Since(a.sent))
 			defer timer.Stop()
 			enough = timer.C
 		}
@@ -287,19 +292,32 @@ func (a *attempt) agree(ctx context.Context) (guard.Token, error) {
 // tryMark is the key that says that this try is over.
 func (a *attempt) tryMark() string { return a.keys.mark + ":" + strconv.FormatInt(a.try, 10) }
 
-// retract frees, in the background, what this attempt may have got. The nonce stays
-// good for another one.
-func (a *attempt) retract(ctx context.Context) {
+// retract frees what this attempt may have got, and returns the poll of that. The
+// nonce stays good for another one.
+func (a *attempt) retract(ctx context.Context) *poll {
 	var nodes []*node
 	for _, n := range a.nodes {
 		if w := a.votes[n.index].word; w != "held" && w != "waiting" {
 			nodes = append(nodes, n)
 		}
 	}
-	if len(nodes) > 0 {
-		a.ask(ctx, a.limit, nodes, call{
-			script: retractScript, keys: []string{a.keys.lock, a.tryMark()},
-			args: []any{a.r.Nonce, a.try, milliseconds(markLife)}, insist: a.r.TTL,
-		})
+	return a.ask(ctx, a.limit, nodes, call{
+		script: retractScript, keys: []string{a.keys.lock, a.tryMark()},
+		args: []any{a.r.Nonce, a.try, milliseconds(markLife)}, insist: a.r.TTL,
+	})
+}
+
+// settle waits for the answers of p. The grants of an attempt that lost may still be
+// under way: one that arrives after the winner has released, and before it is taken
+// back, keeps out the next one, whom nobody would expect to be refused. A node that
+// hangs is waited for in its first second only, and not for long.
+func (a *attempt) settle(ctx context.Context, p *poll) {
+	timer := time.NewTimer(settleWait + 2*time.Since(a.sent))
+	defer timer.Stop()
+	alive := func(n *node) bool { return p.silent[n.index] && !n.hangs() }
+	for slices.ContainsFunc(a.nodes, alive) {
+		if _, ok := p.next(ctx, timer.C); !ok {
+			return
+		}
 	}
 }

@@ -77,6 +77,36 @@ func TestASplitVoteDoesNotWaitForANodeThatHangs(t *testing.T) {
 	require.NoError(t, c.servers[4].Resume())
 }
 
+// A majority refuses before the last node's reply is there: that node has the lock of
+// an attempt which is over, and would keep out the next one if its holder released now.
+func TestARefusedAttemptLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	clients := c.connect(t)
+	b, err := redlock.New(clients, trusting(), redlock.WithNodeTimeout(time.Minute))
+	require.NoError(t, err)
+	for i, rdb := range clients {
+		if i < 2 {
+			require.NoError(t, c.clients[i].HSet(t.Context(), b.LockKey(resource), "nonce", "!", "holder", "rival", "base", "0", "token", "1").Err())
+			require.NoError(t, c.clients[i].PExpire(t.Context(), b.LockKey(resource), time.Hour).Err())
+		}
+		rdb.AddHook(hookFunc(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			keys, _ := redlock.KeysOf(cmd)
+			if keys == redlock.PromiseKeys { // to take it back, which has as many
+				time.Sleep(20 * time.Millisecond)
+			}
+			err := next(ctx, cmd)
+			if keys == redlock.GrantKeys && err == nil { // and not NOSCRIPT
+				time.Sleep([]time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second}[i])
+			}
+			return err
+		}))
+	}
+	_, err = b.Acquire(t.Context(), hourlong())
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.Zero(t, c.clients[2].Exists(t.Context(), b.LockKey(resource)).Val())
+}
+
 func TestOneOfTheContendersOfASplitVoteWins(t *testing.T) {
 	t.Parallel()
 	c, b, clients := split(t, "~")
