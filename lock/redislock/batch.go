@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,27 +28,41 @@ type batcher struct {
 	waiting []*waitingCall
 	batches int // under way
 	batched int // calls in them
+
+	slots atomic.Bool // the server takes no script with keys of several slots
 }
 
+// A waitingCall is in a batch, or is to be.
 type waitingCall struct {
-	cmd  *redis.Cmd
-	done chan struct{}
+	*evaluation
+	reply any
+	err   error
+	done  chan struct{} // has room for one
+}
+
+var waitingCalls = sync.Pool{New: func() any { return &waitingCall{done: make(chan struct{}, 1)} }}
+
+// finish tells who waits for c, which belongs to them again.
+func (c *waitingCall) finish(reply any, err error) {
+	c.reply, c.err = reply, err
+	c.done <- struct{}{}
 }
 
 // do is a [call]. When ctx ends first, the command may still be done.
 func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
-	cmd := e.command(ctx)
 	b.mu.Lock()
 	if b.calls < fewCalls && b.batches == 0 {
 		b.calls++
 		b.mu.Unlock()
+		cmd := e.command(ctx)
 		_ = b.rdb.Process(ctx, cmd) // cmd has it
 		b.mu.Lock()
 		b.calls--
 		b.mu.Unlock()
 		return cmd.Result()
 	}
-	call := &waitingCall{cmd, make(chan struct{})}
+	call := waitingCalls.Get().(*waitingCall)
+	call.evaluation = e
 	b.waiting = append(b.waiting, call)
 	if b.batches < maxBatches {
 		b.batches++
@@ -56,7 +71,10 @@ func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
 	b.mu.Unlock()
 	select {
 	case <-call.done:
-		return cmd.Result()
+		reply, err := call.reply, call.err
+		*call = waitingCall{done: call.done}
+		waitingCalls.Put(call)
+		return reply, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -70,22 +88,31 @@ func (b *batcher) flush() {
 		if batch == nil {
 			return
 		}
-		// Not the context of one of them; the client's own timeouts end it.
-		ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
-		_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-			for _, call := range batch {
-				_ = p.Process(context.Background(), call.cmd)
-			}
-			return nil
-		})
-		cancel()
+		for orders := b.orders(batch); len(orders) > 0; {
+			orders = b.send(orders)
+		}
 		b.mu.Lock()
 		b.batched -= len(batch)
 		b.mu.Unlock()
-		for _, call := range batch {
-			close(call.done)
-		}
 	}
+}
+
+// send sends orders in one round trip, and returns what has to be sent instead of
+// those of which nothing came.
+func (b *batcher) send(orders []*order) (instead []*order) {
+	// Not the context of one of them; the client's own timeouts end it.
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for _, o := range orders {
+			_ = p.Process(ctx, o.command(ctx))
+		}
+		return nil
+	})
+	for _, o := range orders {
+		instead = append(instead, o.settle(b)...)
+	}
+	return instead
 }
 
 // next takes the calls of one batch: a fair share, so that the other one is not left

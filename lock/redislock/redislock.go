@@ -37,6 +37,9 @@ var grantLua string
 //go:embed acquire.lua
 var acquireLua string
 
+//go:embed grants.lua
+var grantsLua string
+
 //go:embed renew.lua
 var renewLua string
 
@@ -44,7 +47,7 @@ var renewLua string
 var joinLua string
 
 var (
-	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua)
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua).or(&many{newScript(grantsLua), 3, 3 + 3})
 	renewScript   = newScript(renewLua)
 	joinScript    = newScript(joinLua)
 )

@@ -20,6 +20,9 @@ var spublishLua string
 //go:embed release.lua
 var releaseLua string
 
+//go:embed releases.lua
+var releasesLua string
+
 //go:embed notes.lua
 var notesLua string
 
@@ -42,7 +45,7 @@ var (
 
 func newReleaseScripts(publish string) releaseScripts {
 	return releaseScripts{
-		release:   newScript(publish + releaseLua + notesLua + nextLua),
+		release:   newScript(publish + releaseLua + notesLua + nextLua).or(&many{newScript(releasesLua), 1, 2 + 1}),
 		pass:      newScript(publish + notesLua + passLua + releaseLua + nextLua),
 		leave:     newScript(publish + notesLua + leaveLua),
 		leaveTurn: newScript(publish + notesLua + queueLua + leaveLua),

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,11 +16,26 @@ type script struct {
 	*redis.Script
 	source string
 	hash   any
+	many   *many // nil if there is none
 }
 
 func newScript(source string) *script {
 	s := redis.NewScript(source)
-	return &script{s, source, s.Hash()}
+	return &script{Script: s, source: source, hash: s.Hash()}
+}
+
+// or returns s, for which m stands where it can.
+func (s *script) or(m *many) *script {
+	s.many = m
+	return s
+}
+
+// A many is the script that does several calls of another one at once, which have
+// nothing but a resource and a nonce of their own.
+type many struct {
+	*script
+	keys int // of each call that it needs, the first ones
+	args int // of each call, all keys included, if it is one of the usual
 }
 
 // migrationWait is how long a call waits for a slot that is on its way.
@@ -39,7 +55,8 @@ type evaluation struct {
 	sent    sent
 	room    [firstKey + 3 + 4]any
 	args    []any // of the command, in the room if that is enough
-	cmd     redis.Cmd
+	keys    int   // how many of the arguments are keys
+	many    *many // does this call together with others; nil if it has to go alone
 }
 
 // evaluation returns one with the usual keys.
@@ -53,18 +70,19 @@ func (b *Backend) all(e *evaluation) *evaluation {
 	return e
 }
 
-// sent is the number of keys of a command, below 10, and counts how often it was sent:
-// go-redis repeats a command whose reply did not come, and tells nobody. (It also sends
-// one elsewhere that a node of a Cluster has not done; that counts too, and makes a caller
+// sent is the number of keys of a command, and counts how often it was sent: go-redis
+// repeats a command whose reply did not come, and tells nobody. (It also sends one
+// elsewhere that a node of a Cluster has not done; that counts too, and makes a caller
 // only more careful.)
 type sent struct {
-	keys  [1]byte
+	keys  int
+	text  [4]byte
 	times int
 }
 
 func (s *sent) MarshalBinary() ([]byte, error) {
 	s.times++
-	return s.keys[:], nil
+	return strconv.AppendInt(s.text[:0], int64(s.keys), 10), nil
 }
 
 // A call sends the command of an evaluation.
@@ -76,13 +94,16 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 	if ctx.Err() != nil { // a client for Cluster would not look
 		return nil, context.Cause(ctx)
 	}
-	e.sent = sent{keys: [1]byte{'0' + byte(keys)}}
+	e.sent, e.keys, e.many = sent{keys: keys}, keys, nil
+	if s.many != nil && len(args) == s.many.args {
+		e.many = s.many
+	}
 	e.args = append(append(e.room[:0], "evalsha", s.hash, &e.sent), args...)
 	var begun time.Time // of the migration of a slot
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		reply, err := send(ctx, e)
 		if says(err, "NOSCRIPT") {
-			e.args[0], e.args[1] = "eval", s.source
+			e.args[0], e.args[1], e.many = "eval", s.source, nil
 			e.sent.times-- // it did nothing; one before it may have
 			reply, err = send(ctx, e)
 		}
@@ -115,7 +136,7 @@ func migrating(err error) bool {
 
 // command returns the command, which has not been sent yet.
 func (e *evaluation) command(ctx context.Context) *redis.Cmd {
-	e.cmd = *redis.NewCmd(ctx, e.args...)
-	e.cmd.SetFirstKeyPos(firstKey)
-	return &e.cmd
+	cmd := redis.NewCmd(ctx, e.args...)
+	cmd.SetFirstKeyPos(firstKey)
+	return cmd
 }
