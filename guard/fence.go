@@ -65,6 +65,9 @@ func flawOf(s string, limit int) string {
 	if len(s) > limit {
 		return fmt.Sprintf("has %d bytes, the limit is %d", len(s), limit)
 	}
+	if printable(s) {
+		return ""
+	}
 	if !utf8.ValidString(s) {
 		return "is not valid UTF-8"
 	}
@@ -72,6 +75,17 @@ func flawOf(s string, limit int) string {
 		return fmt.Sprintf("has a control character at byte %d", i)
 	}
 	return ""
+}
+
+// printable reports whether s is nothing but printable ASCII, as most texts are: each is
+// looked at several times on its way.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // String describes the fence for people.

@@ -15,18 +15,18 @@ type hold struct {
 	locker  *Locker
 	request Request
 	member  string      // set if the lock was joined and not acquired
-	listens bool        // one asks for it that a release may grant it to, see Granter
 	release callContext // of the call that frees the lock
 	fence   guard.Fence // complete before the first lease sees the hold
 
 	deadline time.Time // send time of the last successful call + TTL - margin, or less
 	end      time.Time // no renewal moves the deadline past it; zero without WithMaxHold
 	renewAt  time.Time // zero if the hold is not to be renewed any more
-	renewing bool      // a renewal is queued or under way
 	lost     error     // a *LostError once lost
 	leases   []*Lease
 	single   [1]*Lease // room for one, as there mostly is
+	renewing bool      // a renewal is queued or under way
 	left     bool      // by the last lease, which frees the lock
+	listens  bool      // a release may grant it to the one who asks, see Granter; never changes
 
 	failure   error                   // of the last renewal
 	stopRaise context.CancelCauseFunc // ends the raise that is under way, if any

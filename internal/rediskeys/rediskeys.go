@@ -55,31 +55,37 @@ func (s Scheme) Validate() error {
 
 // Keys are the keys of one resource, and of one of those who have it or want it.
 type Keys struct {
+	Usual
+	Members string // the hash of those who share the lock
+	Queue   string // the list of those who wait in order
+	Alive   string // the hash that has until when each of them is presumed alive
+}
+
+// Usual are those that most calls need.
+type Usual struct {
 	Lock     string
 	Counter  string // shared with the other resources of the shard
 	Released string // says for a short time that the acquisition of that nonce, or the member of that name, has released
-	Members  string // the hash of those who share the lock
-	Queue    string // the list of those who wait in order
-	Alive    string // the hash that has until when each of them is presumed alive
 }
 
 // Keys returns the keys of resource and member.
-func (s Scheme) Keys(resource, member string) Keys { return s.keys(resource, member, true) }
+func (s Scheme) Keys(resource, member string) Keys { return s.keys(resource, member, 6) }
 
-// Usual returns those of the keys that most calls need: lock, counter and released.
-func (s Scheme) Usual(resource, member string) Keys { return s.keys(resource, member, false) }
+// Usual returns the usual keys, Released only if member is one.
+func (s Scheme) Usual(resource, member string) Usual {
+	if member == "" {
+		return s.keys(resource, member, 2).Usual
+	}
+	return s.keys(resource, member, 3).Usual
+}
 
-// keys returns keys that are parts of one string: every call to Redis needs several, and
-// one allocation is enough for them.
-func (s Scheme) keys(resource, member string, all bool) Keys {
+// keys returns the first n keys, as parts of one string: every call to Redis needs
+// several, and one allocation is enough for them.
+func (s Scheme) keys(resource, member string, n int) Keys {
 	var digits [5]byte // of MaxShards-1
 	shard := strconv.AppendUint(digits[:0], uint64(s.shard(resource)), 10)
-	n := 3
-	if all {
-		n = 6
-	}
 	var text strings.Builder
-	text.Grow(n*(len(s.Prefix)+len(":released:{}:")+len(shard)) + (n-2)*len(resource) + len(member))
+	text.Grow(n*(len(s.Prefix)+len(":released:{}:")+len(shard)) + max(1, n-2)*len(resource) + len(member))
 	key := func(kind, end, name string) string {
 		begin := text.Len()
 		text.WriteString(s.Prefix)
@@ -89,12 +95,11 @@ func (s Scheme) keys(resource, member string, all bool) Keys {
 		text.WriteString(name)
 		return text.String()[begin:]
 	}
-	k := Keys{
-		Lock:     key(":lock:{", "}:", resource),
-		Counter:  key(":fence:{", "}", ""),
-		Released: key(":released:{", "}:", member),
+	k := Keys{Usual: Usual{Lock: key(":lock:{", "}:", resource), Counter: key(":fence:{", "}", "")}}
+	if n > 2 {
+		k.Released = key(":released:{", "}:", member)
 	}
-	if all {
+	if n > 3 {
 		k.Members = key(":members:{", "}:", resource)
 		k.Queue = key(":queue:{", "}:", resource)
 		k.Alive = key(":alive:{", "}:", resource)

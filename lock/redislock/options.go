@@ -122,11 +122,11 @@ func (c config) keys(resource, member string) rediskeys.Keys {
 }
 
 // usual returns those of the keys that most calls need.
-func (c config) usual(resource, member string) rediskeys.Keys {
+func (c config) usual(resource, member string) rediskeys.Usual {
 	if c.mode == own {
 		return c.scheme.Usual(resource, member)
 	}
-	return c.sharedKeys(resource, member)
+	return c.sharedKeys(resource, member).Usual
 }
 
 func (c config) sharedKeys(resource, member string) rediskeys.Keys {
@@ -134,7 +134,7 @@ func (c config) sharedKeys(resource, member string) rediskeys.Keys {
 	// Beside the counter, whose name the caller has chosen for us alone; beside the
 	// lock it could be the lock of another resource.
 	return rediskeys.Keys{
-		Lock: lock, Counter: counter, Released: counter + ":released:" + member, Members: counter + ":members:" + resource,
-		Queue: counter + ":queue:" + resource, Alive: counter + ":alive:" + resource,
+		Usual:   rediskeys.Usual{Lock: lock, Counter: counter, Released: counter + ":released:" + member},
+		Members: counter + ":members:" + resource, Queue: counter + ":queue:" + resource, Alive: counter + ":alive:" + resource,
 	}
 }

@@ -54,8 +54,8 @@ func (o *order) command(ctx context.Context) *redis.Cmd {
 		o.many, o.cmd = nil, first.command(ctx)
 		return o.cmd
 	}
-	o.sent.keys = len(o.calls) * o.many.keys
-	args := make([]any, 0, firstKey+o.sent.keys+len(o.calls)+2)
+	o.sent.keys = int16(len(o.calls) * o.many.keys)
+	args := make([]any, 0, firstKey+len(o.calls)*(o.many.keys+1)+2)
 	if o.eval {
 		args = append(args, "eval", o.many.source, &o.sent)
 	} else {
@@ -66,7 +66,7 @@ func (o *order) command(ctx context.Context) *redis.Cmd {
 			args = append(args, c.args[firstKey+k])
 		}
 	}
-	nonce := firstKey + first.keys
+	nonce := firstKey + int(first.sent.keys)
 	for _, c := range o.calls {
 		args = append(args, c.args[nonce])
 	}

@@ -26,7 +26,7 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 	}
 	b.inTurn.Store(true)
 	e := b.all(b.evaluation(r, r.Nonce))
-	reply, err := e.run(ctx, b.sendAcquire(), acquireTurnScript, 5, &e.Lock, &e.Counter, &e.Released, &e.Queue, &e.Alive,
+	reply, err := e.run(ctx, b.sendAcquire(), acquireTurnScript, 5, &e.Lock, &e.Counter, &e.Released, &e.rare.Queue, &e.rare.Alive,
 		&e.request.Nonce, &e.request.Holder, &e.ttl, "", (*int64)(&e.request.After), b.maxJump, b.mode, milliseconds(patience))
 	return b.granted(ctx, e, reply, err)
 }
@@ -37,6 +37,6 @@ func (b *Backend) Withdraw(ctx context.Context, r lock.Request) error {
 		return err
 	}
 	e := b.all(b.evaluation(r, r.Nonce))
-	reply, err := e.run(ctx, b.calls.do, b.releases.withdraw, 3, &e.Lock, &e.Queue, &e.Alive, &e.request.Nonce)
+	reply, err := e.run(ctx, b.calls.do, b.releases.withdraw, 3, &e.Lock, &e.rare.Queue, &e.rare.Alive, &e.request.Nonce)
 	return b.outcome("withdraw", e, reply, err)
 }

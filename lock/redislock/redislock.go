@@ -157,7 +157,7 @@ func (b *Backend) sendAcquire() call {
 
 // granted turns the reply of one of the two scripts that acquire into a token.
 func (b *Backend) granted(ctx context.Context, e *evaluation, reply any, err error) (guard.Token, error) {
-	r, keys := e.request, e.Keys
+	r, keys := e.request, e.Usual
 	if errors.Is(err, ErrReplicas) {
 		b.giveBack(ctx, r)
 	}
@@ -180,7 +180,7 @@ func (b *Backend) granted(ctx context.Context, e *evaluation, reply any, err err
 }
 
 // refused turns the reply of a script that did not grant into an error.
-func (b *Backend) refused(r lock.Request, keys rediskeys.Keys, reply []any) error {
+func (b *Backend) refused(r lock.Request, keys rediskeys.Usual, reply []any) error {
 	if len(reply) < 2 {
 		return fmt.Errorf("redislock: acquire %q: unexpected reply %v", r.Resource, reply)
 	}
@@ -211,7 +211,7 @@ func (b *Backend) Renew(ctx context.Context, r lock.Request) error {
 
 func (b *Backend) renewShared(ctx context.Context, e *evaluation) error {
 	b.all(e)
-	reply, err := e.run(ctx, b.calls.do, joinScript, 2, &e.Lock, &e.Members, &e.request.Nonce, &e.ttl)
+	reply, err := e.run(ctx, b.calls.do, joinScript, 2, &e.Lock, &e.rare.Members, &e.request.Nonce, &e.ttl)
 	return b.outcome("renew", e, reply, err)
 }
 
@@ -221,7 +221,7 @@ func (b *Backend) Join(ctx context.Context, r lock.Request, member string) error
 		return err
 	}
 	e := b.all(b.evaluation(r, member))
-	reply, err := e.run(ctx, b.calls.do, joinScript, 3, &e.Lock, &e.Members, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
+	reply, err := e.run(ctx, b.calls.do, joinScript, 3, &e.Lock, &e.rare.Members, &e.Released, &e.request.Nonce, &e.ttl, &e.member)
 	return b.outcome("join", e, reply, err)
 }
 
@@ -248,15 +248,15 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 		h.Holder, h.Members, h.Remaining = "a user of another library", 1, max(0, left.Val())
 		return h, nil
 	case foreign:
-		return h, b.failed("inspect", resource, keys, errors.New("WRONGTYPE the key of the lock has something that is no lock"))
+		return h, b.failed("inspect", resource, keys.Usual, errors.New("WRONGTYPE the key of the lock has something that is no lock"))
 	case err != nil:
-		return h, b.failed("inspect", resource, keys, err)
+		return h, b.failed("inspect", resource, keys.Usual, err)
 	case state == "free":
 		return h, nil
 	}
 	lines := strings.SplitN(rest, "\n", 4) // nonce, token, holder
 	if len(lines) < 4 {
-		return h, b.failed("inspect", resource, keys, fmt.Errorf("the lock has %d lines in place of 4", len(lines)))
+		return h, b.failed("inspect", resource, keys.Usual, fmt.Errorf("the lock has %d lines in place of 4", len(lines)))
 	}
 	h.Holder, h.Remaining, h.Members = lines[2], max(0, left.Val()), 1
 	if state == "join" {
@@ -271,7 +271,7 @@ func (b *Backend) outcome(what string, e *evaluation, reply any, err error) erro
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("redislock: %s %q: %s now has something that is no lock: %w", what, e.request.Resource, e.Lock, lock.ErrLost)
 	case err != nil:
-		return b.failed(what, e.request.Resource, e.Keys, err)
+		return b.failed(what, e.request.Resource, e.Usual, err)
 	case reply != int64(1):
 		return fmt.Errorf("redislock: %s %q: %w", what, e.request.Resource, lock.ErrLost)
 	}
@@ -280,7 +280,7 @@ func (b *Backend) outcome(what string, e *evaluation, reply any, err error) erro
 
 // failed adds to an error of the server what its reader can do about it. A node that
 // did not answer may no longer be the one to ask.
-func (b *Backend) failed(what, resource string, keys rediskeys.Keys, err error) error {
+func (b *Backend) failed(what, resource string, keys rediskeys.Usual, err error) error {
 	rediscluster.Heed(b.rdb, err)
 	hint := ""
 	switch {

@@ -60,7 +60,8 @@ func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 	if err := r.ValidateOwner(); err != nil {
 		return err
 	}
-	e := b.evaluation(r, r.Nonce)
+	e := b.evaluation(r, "") // its mark is the business of leave
+	e.member = r.Nonce
 	_, repeated := b.repeated.LoadAndDelete(r.Nonce)
 	if b.config.mode != own || b.inTurn.Load() || repeated {
 		return b.leave(ctx, e, 0)
@@ -83,7 +84,8 @@ func (b *Backend) Pass(ctx context.Context, r, next lock.Request) (guard.Token, 
 	if b.config.mode != own || b.config.replicas > 0 || repeated { // replicas are not the releaser's business
 		return 0, b.Release(ctx, r)
 	}
-	e, to := b.evaluation(r, r.Nonce), b.evaluation(next, "")
+	e, to := b.evaluation(r, ""), b.evaluation(next, "")
+	e.member = r.Nonce
 	remember, awaited := "", ""
 	if long(r) {
 		remember = remembered
@@ -109,7 +111,7 @@ func long(r lock.Request) bool { return r.TTL == 0 || r.TTL > time.Minute }
 // is not simply that of its nonce, or if a full server refuses what is not freeing alone.
 func (b *Backend) released(ctx context.Context, e *evaluation, reply any, err error) error {
 	if err == nil && reply == int64(0) || says(err, "OOM") {
-		return b.leave(ctx, e, e.sent.times)
+		return b.leave(ctx, e, int(e.sent.times))
 	}
 	return b.outcome("release", e, reply, err)
 }
@@ -129,9 +131,9 @@ func (b *Backend) leave(ctx context.Context, e *evaluation, before int) error {
 	var reply any
 	var err error
 	if b.inTurn.Load() || e.member != e.request.Nonce { // who has joined may never have asked
-		reply, err = e.run(ctx, b.calls.do, b.releases.leaveTurn, 5, &e.Lock, &e.Members, &e.Released, &e.Queue, &e.Alive, &e.request.Nonce, &e.member)
+		reply, err = e.run(ctx, b.calls.do, b.releases.leaveTurn, 5, &e.Lock, &e.rare.Members, &e.Released, &e.rare.Queue, &e.rare.Alive, &e.request.Nonce, &e.member)
 	} else {
-		reply, err = e.run(ctx, b.calls.do, b.releases.leave, 3, &e.Lock, &e.Members, &e.Released, &e.request.Nonce, &e.member)
+		reply, err = e.run(ctx, b.calls.do, b.releases.leave, 3, &e.Lock, &e.rare.Members, &e.Released, &e.request.Nonce, &e.member)
 	}
 	if err == nil && reply == int64(0) && (before > 1 || e.sent.times > 1) {
 		return fmt.Errorf("redislock: release %q: its first reply was lost, and the lock is not ours by now: it was freed then, or lost before: %w", e.request.Resource, lock.ErrUnknown)

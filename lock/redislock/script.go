@@ -47,7 +47,8 @@ const firstKey = 3
 // An evaluation is one run of a script, with what its arguments point to: in one
 // allocation, where a value of each would take one.
 type evaluation struct {
-	rediskeys.Keys
+	rediskeys.Usual
+	rare    *rediskeys.Keys // all of them, if the usual ones are not enough
 	request lock.Request
 	member  string
 	ttl     int64 // in milliseconds
@@ -55,18 +56,18 @@ type evaluation struct {
 	sent    sent
 	room    [firstKey + 3 + 4]any
 	args    []any // of the command, in the room if that is enough
-	keys    int   // how many of the arguments are keys
 	many    *many // does this call together with others; nil if it has to go alone
 }
 
 // evaluation returns one with the usual keys.
 func (b *Backend) evaluation(r lock.Request, member string) *evaluation {
-	return &evaluation{Keys: b.config.usual(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
+	return &evaluation{Usual: b.config.usual(r.Resource, member), request: r, member: member, ttl: milliseconds(r.TTL)}
 }
 
 // all gives e the keys that are not usual.
 func (b *Backend) all(e *evaluation) *evaluation {
-	e.Keys = b.config.keys(e.request.Resource, e.member)
+	k := b.config.keys(e.request.Resource, e.member)
+	e.Usual, e.rare = k.Usual, &k
 	return e
 }
 
@@ -75,9 +76,9 @@ func (b *Backend) all(e *evaluation) *evaluation {
 // elsewhere that a node of a Cluster has not done; that counts too, and makes a caller
 // only more careful.)
 type sent struct {
-	keys  int
 	text  [4]byte
-	times int
+	keys  int16
+	times int16
 }
 
 func (s *sent) MarshalBinary() ([]byte, error) {
@@ -94,7 +95,7 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 	if ctx.Err() != nil { // a client for Cluster would not look
 		return nil, context.Cause(ctx)
 	}
-	e.sent, e.keys, e.many = sent{keys: keys}, keys, nil
+	e.sent, e.many = sent{keys: int16(keys)}, nil
 	if s.many != nil && len(args) == s.many.args {
 		e.many = s.many
 	}
