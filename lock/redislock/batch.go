@@ -29,7 +29,7 @@ type batcher struct {
 	batches int // under way
 	batched int // calls in them
 
-	slots atomic.Bool // the server takes no script with keys of several slots
+	apart atomic.Int64 // until when calls have to go each by itself; in nanoseconds since 1970
 }
 
 // A waitingCall is in a batch, or is to be.

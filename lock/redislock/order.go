@@ -3,9 +3,14 @@ package redislock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// apartFor is how long the calls of a batch go each by itself after the server has
+// refused several at once.
+const apartFor = time.Minute
 
 // An order is one command of a batch: for one call, or for several that run the same
 // script in its usual way, which costs the server and the client less than a command
@@ -21,7 +26,7 @@ type order struct {
 // orders makes orders of calls.
 func (b *batcher) orders(calls []*waitingCall) []*order {
 	_, slotless := b.rdb.(*redis.Client)
-	slotless = slotless && !b.slots.Load()
+	together := slotless && time.Now().UnixNano() >= b.apart.Load()
 	var orders []*order
 	for _, c := range calls {
 		if o := find(orders, c); o != nil {
@@ -29,7 +34,7 @@ func (b *batcher) orders(calls []*waitingCall) []*order {
 			continue
 		}
 		o := &order{calls: []*waitingCall{c}}
-		if slotless {
+		if together {
 			o.many = c.many
 		}
 		orders = append(orders, o)
@@ -90,9 +95,9 @@ func (o *order) settle(b *batcher) (instead []*order) {
 		o.eval = true
 		o.sent.times-- // it did nothing; one before it may have
 		return []*order{o}
-	case says(err, "CROSSSLOT"): // a Cluster behind a client that knows of none
-		b.slots.Store(true)
-	case err != nil && !refused:
+	case refused: // by a Cluster behind a client that knows of none, or a user's rights
+		b.apart.Store(time.Now().Add(apartFor).UnixNano())
+	case err != nil:
 		for _, c := range o.calls {
 			c.finish(nil, err)
 		}

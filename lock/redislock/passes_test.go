@@ -1,9 +1,11 @@
 package redislock_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,8 +137,9 @@ func TestARepeatedPassMakesNoTwoHolders(t *testing.T) {
 
 // onceDeaf loses the reply to one script, when deaf is set, and the connection with it.
 type onceDeaf struct {
-	deaf atomic.Bool
-	lost atomic.Int64
+	deaf  atomic.Bool
+	lost  atomic.Int64
+	kinds string // how the reply begins: ":$" if it is empty
 }
 
 // client returns one that repeats what it got no reply to.
@@ -160,7 +163,7 @@ type onceDeafConn struct {
 
 func (c *onceDeafConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && (p[0] == ':' || p[0] == '$') && c.once.deaf.CompareAndSwap(true, false) { // not what a feed hears
+	if n > 0 && strings.ContainsRune(cmp.Or(c.once.kinds, ":$"), rune(p[0])) && c.once.deaf.CompareAndSwap(true, false) { // not what a feed hears
 		c.once.lost.Add(1)
 		_ = c.Close()
 		return 0, io.EOF

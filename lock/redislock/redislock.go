@@ -4,8 +4,9 @@
 // A lock is a string under <prefix>:lock:{shard}:<resource> with a TTL; its token
 // comes from the counter <prefix>:fence:{shard}, which has none. Every call is one
 // script on one slot, and safe to repeat, since go-redis repeats calls by itself.
-// Many calls at once share round trips. A release is published on a channel that has
-// the name of the lock's key, for those who wait.
+// Many calls at once share round trips and, but for Cluster, the runs of scripts. A
+// release is published on a channel that has the name of the lock's key, for those who
+// wait.
 //
 // Redis proposes tokens, it does not guarantee them: after a failover, FLUSHALL,
 // an eviction or the restore of an old file the counter goes backwards. The

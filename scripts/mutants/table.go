@@ -116,6 +116,22 @@ var mutants = []mutant{
 		"if not old or last and", "if true or last and", "lock/redislock", "TestBackend",
 	},
 	{
+		"redislock: several calls for one lock get it once", "lock/redislock/grants.lua",
+		"not taken[lock] and ", "", "lock/redislock", "TestABatchGrantsALockOnce",
+	},
+	{
+		"redislock: what is no string is no free lock to several calls either", "lock/redislock/grants.lua",
+		", old and 'XX' or 'NX')", ")", "lock/redislock", "TestACallHasTheSameOutcomeInABatch",
+	},
+	{
+		"redislock: several releases compare their nonces", "lock/redislock/releases.lua",
+		"1, 13 + #mine) == 'fencing held ' .. mine", "1, 13) == 'fencing held '", "lock/redislock", "TestACallHasTheSameOutcomeInABatch",
+	},
+	{
+		"redislock: how often several calls were sent counts for each of them", "lock/redislock/order.go",
+		"c.sent.times += o.sent.times", "", "lock/redislock", "TestTheReplyToABatchIsLost",
+	},
+	{
 		"redislock: a release wakes those who wait", "lock/redislock/next.lua",
 		"local published = redis.pcall(publish, KEYS[1], message)", "local published", "lock/redislock", "TestBackend",
 	},
