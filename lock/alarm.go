@@ -2,7 +2,6 @@ package lock
 
 import (
 	"container/heap"
-	"context"
 	"time"
 )
 
@@ -10,10 +9,10 @@ import (
 // to renew it or to say that it is lost, or at a call, to give it up.
 type alarm struct {
 	at    time.Time
-	index int                     // in the keeper's heap, -1 if not there
-	hold  *hold                   // nil if it is a call
-	stop  context.CancelCauseFunc // of a call
-	cause error                   // why it is stopped
+	index int          // in the keeper's heap, -1 if not there
+	hold  *hold        // or
+	call  *callContext // that is given up
+	cause error        // and why
 }
 
 // set puts the alarm into the heap, or moves it there. The caller has the mutex.

@@ -20,9 +20,8 @@ func (k *keeper) attempt(ctx context.Context, limit time.Duration, tooLate error
 		t.ended(false)
 		return tooLate
 	}
-	c.alarm = alarm{index: -1, cause: tooLate}
-	c.Context, c.alarm.stop = context.WithCancelCause(ctx)
-	defer c.alarm.stop(nil)
+	c.begin(ctx, tooLate)
+	defer c.end(nil)
 	k.mu.Lock()
 	k.set(&c.alarm, time.Now().Add(limit))
 	k.mu.Unlock()
@@ -80,19 +79,4 @@ func (k *keeper) race(ctx, callCtx context.Context, tooLate error, t task) error
 	default:
 		return tooLate
 	}
-}
-
-// A callContext is that of one call. It shows the deadline that the keeper's alarm
-// enforces, for a callee that hands it to the network. A timer of its own would cost
-// more than the rest of the call.
-type callContext struct {
-	context.Context
-	alarm alarm // set before the call begins
-}
-
-func (c *callContext) Deadline() (time.Time, bool) {
-	if d, ok := c.Context.Deadline(); ok && d.Before(c.alarm.at) {
-		return d, true
-	}
-	return c.alarm.at, true
 }
