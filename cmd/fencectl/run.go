@@ -229,6 +229,9 @@ func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locke
 	case err == nil: // in the last moment
 		_ = lease.Release(ctx)
 		return nil, &exited{exitAnswer, fmt.Errorf("run: %q was not free for %v", c.resource, c.wait)}
+	case errors.Is(err, lock.ErrHeld) && !inTime():
+		held, _ := errors.AsType[*lock.HeldError](err)
+		return nil, &exited{exitAnswer, fmt.Errorf("run: %q was not free for %v: %w", c.resource, c.wait, held)}
 	case errors.Is(err, lock.ErrHeld):
 		return nil, &exited{exitAnswer, fmt.Errorf("run: %w", err)}
 	}

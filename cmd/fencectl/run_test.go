@@ -158,10 +158,10 @@ func TestRunWaitsAsLongAsItIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "started")
 	holder := start(t, "r", pg, "--", "sh", "-c", "echo $$ >"+path+"; exec sleep 600")
 	appears(t, path)
-	for _, wait := range []string{"0s", "200ms"} {
+	for wait, says := range map[string]string{"0s": `"r" is held by `, "200ms": `run: "r" was not free for 200ms: "r" is held by `} {
 		r := run(t, "run", "r", pg, "--wait", wait, "--", "echo", "never")
 		require.Equal(t, 1, r.code, r.stderr)
-		require.Contains(t, r.stderr, "held by")
+		require.Contains(t, r.stderr, says)
 		require.Empty(t, r.stdout)
 	}
 	next := start(t, "r", pg, "--wait=1m", "--", "echo", "at last")
