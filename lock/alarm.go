@@ -12,7 +12,6 @@ type alarm struct {
 	index int          // in the keeper's heap, -1 if not there
 	hold  *hold        // or
 	call  *callContext // that is given up
-	cause error        // and why
 }
 
 // set puts the alarm into the heap, or moves it there. The caller has the mutex.

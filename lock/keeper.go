@@ -207,7 +207,7 @@ func (k *keeper) tick() {
 	}
 	k.mu.Unlock()
 	for _, a := range late {
-		a.call.end(a.cause)
+		a.call.end(a.call.tooLate)
 	}
 	k.announce(lost)
 }

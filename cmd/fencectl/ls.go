@@ -19,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/internal/rediscluster"
 	"github.com/go-fencing/fencing/internal/rediskeys"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
@@ -214,12 +215,12 @@ func (a *app) listRedis(ctx context.Context, found listing, keys *redisFlags, pr
 // which is in nobody's way.
 func (k *keyspace) locked(ctx context.Context, scheme rediskeys.Scheme, resources []string) (ours []string, err error) {
 	begins := make([]*redis.StringCmd, len(resources))
-	_, _ = k.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	rediscluster.Stamp(k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, r := range resources {
 			begins[i] = p.GetRange(ctx, scheme.Lock(r), 0, int64(len("fencing held "))-1)
 		}
 		return nil
-	})
+	}))
 	for i, begin := range begins {
 		switch state, ok := strings.CutPrefix(begin.Val(), "fencing "); {
 		case begin.Err() != nil && !redis.HasErrorPrefix(begin.Err(), "WRONGTYPE"):

@@ -1,5 +1,6 @@
-// Package rediscluster makes a client of Redis Cluster look for the new master when
-// the old one is gone.
+// Package rediscluster does what go-redis leaves to do when a server does not answer: a
+// client of Redis Cluster looks for the new master, and the commands of a pipeline have
+// its error.
 package rediscluster
 
 import (

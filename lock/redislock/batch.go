@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/internal/rediscluster"
 )
 
 const (
 	fewCalls     = 4               // at once, which go by themselves
-	batchCalls   = 256             // in one round trip
+	batchCalls   = 256             // in one round trip; three keys of each are not too much for a script's unpack
 	batchTimeout = 5 * time.Second // for a client whose only timeouts are those of contexts
 	maxBatches   = 2               // at once: the server works on one while the client does on the other
 )
@@ -29,7 +31,9 @@ type batcher struct {
 	batches int // under way
 	batched int // calls in them
 
-	apart atomic.Int64 // until when calls have to go each by itself; in nanoseconds since 1970
+	witnesses []string     // keys that a proxy for several servers would send to several
+	oneServer atomic.Bool  // all of them are on one
+	apart     atomic.Int64 // until when calls have to go each by itself; in nanoseconds since 1970
 }
 
 // A waitingCall is in a batch, or is to be.
@@ -88,8 +92,8 @@ func (b *batcher) flush() {
 		if batch == nil {
 			return
 		}
-		for orders := b.orders(batch); len(orders) > 0; {
-			orders = b.send(orders)
+		for bundles := b.bundles(batch); len(bundles) > 0; {
+			bundles = b.send(bundles)
 		}
 		b.mu.Lock()
 		b.batched -= len(batch)
@@ -97,20 +101,20 @@ func (b *batcher) flush() {
 	}
 }
 
-// send sends orders in one round trip, and returns what has to be sent instead of
+// send sends bundles in one round trip, and returns what has to be sent instead of
 // those of which nothing came.
-func (b *batcher) send(orders []*order) (instead []*order) {
+func (b *batcher) send(bundles []*bundle) (instead []*bundle) {
 	// Not the context of one of them; the client's own timeouts end it.
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for _, o := range orders {
-			_ = p.Process(ctx, o.command(ctx))
+	rediscluster.Stamp(b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, u := range bundles {
+			_ = p.Process(ctx, u.command(ctx))
 		}
 		return nil
-	})
-	for _, o := range orders {
-		instead = append(instead, o.settle(b)...)
+	}))
+	for _, u := range bundles {
+		instead = append(instead, u.deliver(b)...)
 	}
 	return instead
 }
@@ -135,9 +139,21 @@ func (b *batcher) next() []*waitingCall {
 // batchers has one batcher for each node, so that a node that hangs costs the locks of
 // the others nothing.
 type batchers struct {
-	rdb redis.UniversalClient
-	mu  sync.Mutex
-	of  map[string]*batcher // by the node's address
+	rdb       redis.UniversalClient
+	witnesses []string
+	mu        sync.Mutex
+	of        map[string]*batcher // by the node's address
+}
+
+func newBatchers(rdb redis.UniversalClient, c config) *batchers {
+	bs := &batchers{rdb: rdb, of: make(map[string]*batcher)}
+	if c.mode == own {
+		counters := c.scheme.Counters()
+		for i := 0; i < len(counters); i += max(1, len(counters)/witnesses) {
+			bs.witnesses = append(bs.witnesses, counters[i])
+		}
+	}
+	return bs
 }
 
 // do is a [call].
@@ -150,7 +166,7 @@ func (bs *batchers) get(node string) *batcher {
 	defer bs.mu.Unlock()
 	b := bs.of[node]
 	if b == nil {
-		b = &batcher{rdb: bs.rdb}
+		b = &batcher{rdb: bs.rdb, witnesses: bs.witnesses}
 		bs.of[node] = b
 	}
 	return b

@@ -4,8 +4,8 @@
 // A lock is a string under <prefix>:lock:{shard}:<resource> with a TTL; its token
 // comes from the counter <prefix>:fence:{shard}, which has none. Every call is one
 // script on one slot, and safe to repeat, since go-redis repeats calls by itself.
-// Many calls at once share round trips and, but for Cluster, the runs of scripts. A
-// release is published on a channel that has the name of the lock's key, for those who
+// Many calls at once share round trips and, on one server, several share the run of a
+// script. A release is published on a channel that has the name of the lock's key, for those who
 // wait.
 //
 // Redis proposes tokens, it does not guarantee them: after a failover, FLUSHALL,
@@ -48,7 +48,7 @@ var renewLua string
 var joinLua string
 
 var (
-	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua).or(&many{newScript(grantsLua), 3, 3 + 3})
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua).bundled(&bundleScript{script: newScript(grantsLua), keys: 3, args: 3 + 3})
 	renewScript   = newScript(renewLua)
 	joinScript    = newScript(joinLua)
 )
@@ -81,7 +81,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		rdb: rdb, config: c, calls: &batchers{rdb: rdb, of: make(map[string]*batcher)}, hub: newHub(rdb),
+		rdb: rdb, config: c, calls: newBatchers(rdb, c), hub: newHub(rdb),
 		releases: &published, maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {
@@ -236,10 +236,11 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	var value *redis.StringCmd
 	var left *redis.DurationCmd
 	var members *redis.IntCmd
-	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	cmds, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		value, left, members = p.Get(ctx, keys.Lock), p.PTTL(ctx, keys.Lock), p.HLen(ctx, keys.Members)
 		return nil
 	})
+	rediscluster.Stamp(cmds, err)
 	if errors.Is(value.Err(), redis.Nil) {
 		return h, nil
 	}

@@ -45,7 +45,7 @@ var (
 
 func newReleaseScripts(publish string) releaseScripts {
 	return releaseScripts{
-		release:   newScript(publish + releaseLua + notesLua + nextLua).or(&many{newScript(releasesLua), 1, 2 + 1}),
+		release:   newScript(publish + releaseLua + notesLua + nextLua).bundled(&bundleScript{script: newScript(releasesLua), keys: 1, args: 2 + 1}),
 		pass:      newScript(publish + notesLua + passLua + releaseLua + nextLua),
 		leave:     newScript(publish + notesLua + leaveLua),
 		leaveTurn: newScript(publish + notesLua + queueLua + leaveLua),

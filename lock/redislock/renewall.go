@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-fencing/fencing/internal/rediscluster"
+
 	"github.com/go-fencing/fencing/lock"
 )
 
@@ -97,13 +99,13 @@ func (b *Backend) renewGroup(ctx context.Context, g *group) []error {
 // pipeline sends the requests without an error, and returns nil for the others.
 func (b *Backend) pipeline(ctx context.Context, g *group, errs []error, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(g.requests))
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	rediscluster.Stamp(b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, r := range g.requests {
 			if errs[i] == nil {
 				cmds[i] = eval(ctx, p, g.locks[i:i+1], r.Nonce, milliseconds(r.TTL))
 			}
 		}
 		return nil
-	})
+	}))
 	return cmds
 }

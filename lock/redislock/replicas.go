@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-fencing/fencing/internal/rediscluster"
+
 	"github.com/go-fencing/fencing/lock"
 )
 
@@ -37,11 +39,11 @@ func (b *Backend) confirmed(ctx context.Context, e *evaluation) (any, error) {
 		}
 		cmd := e.command(ctx)
 		wait := redis.NewIntCmd(ctx, "wait", b.config.replicas, b.config.replicasWait.Milliseconds())
-		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		rediscluster.Stamp(node.Pipelined(ctx, func(p redis.Pipeliner) error {
 			_ = p.Process(ctx, cmd)
 			_ = p.Process(ctx, wait)
 			return nil
-		})
+		}))
 		cluster, ok := b.rdb.(*redis.ClusterClient)
 		if _, elsewhere := redis.IsMovedError(cmd.Err()); elsewhere && ok && moved < 3 {
 			cluster.ReloadState(ctx)

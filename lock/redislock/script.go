@@ -16,7 +16,7 @@ type script struct {
 	*redis.Script
 	source string
 	hash   any
-	many   *many // nil if there is none
+	many   *bundleScript // of several calls; nil if there is none
 }
 
 func newScript(source string) *script {
@@ -24,18 +24,10 @@ func newScript(source string) *script {
 	return &script{Script: s, source: source, hash: s.Hash()}
 }
 
-// or returns s, for which m stands where it can.
-func (s *script) or(m *many) *script {
-	s.many = m
+// bundled returns s, for several usual calls of which many stands.
+func (s *script) bundled(many *bundleScript) *script {
+	s.many = many
 	return s
-}
-
-// A many is the script that does several calls of another one at once, which have
-// nothing but a resource and a nonce of their own.
-type many struct {
-	*script
-	keys int // of each call that it needs, the first ones
-	args int // of each call, all keys included, if it is one of the usual
 }
 
 // migrationWait is how long a call waits for a slot that is on its way.
@@ -55,8 +47,8 @@ type evaluation struct {
 	number  int64 // of one that waits, see grants.go
 	sent    sent
 	room    [firstKey + 3 + 4]any
-	args    []any // of the command, in the room if that is enough
-	many    *many // does this call together with others; nil if it has to go alone
+	args    []any         // of the command, in the room if that is enough
+	bundled *bundleScript // does this call together with others; nil if it has to go alone
 }
 
 // evaluation returns one with the usual keys.
@@ -95,16 +87,16 @@ func (e *evaluation) run(ctx context.Context, send call, s *script, keys int, ar
 	if ctx.Err() != nil { // a client for Cluster would not look
 		return nil, context.Cause(ctx)
 	}
-	e.sent, e.many = sent{keys: int16(keys)}, nil
+	e.sent, e.bundled = sent{keys: int16(keys)}, nil
 	if s.many != nil && len(args) == s.many.args {
-		e.many = s.many
+		e.bundled = s.many
 	}
 	e.args = append(append(e.room[:0], "evalsha", s.hash, &e.sent), args...)
 	var begun time.Time // of the migration of a slot
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		reply, err := send(ctx, e)
 		if says(err, "NOSCRIPT") {
-			e.args[0], e.args[1], e.many = "eval", s.source, nil
+			e.args[0], e.args[1], e.bundled = "eval", s.source, nil
 			e.sent.times-- // it did nothing; one before it may have
 			reply, err = send(ctx, e)
 		}

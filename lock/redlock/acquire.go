@@ -19,7 +19,7 @@ const (
 	maxContests = 8 // of a split vote, by the contender that goes first
 	contestWait = 2 * time.Millisecond
 	graceWait   = 3 * time.Millisecond // for the rest of a split vote
-	settleWait  = 10 * time.Millisecond
+	retractWait = 10 * time.Millisecond
 )
 
 // errSpent: the undo of an acquisition may overtake it.
@@ -60,7 +60,9 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 	}
 	left := a.retract(ctx)
 	if held, ok := errors.AsType[*lock.HeldError](err); ok {
-		a.settle(ctx, left)
+		refused := time.Now()
+		a.retracted(ctx, left)
+		held.Remaining = max(0, held.Remaining-time.Since(refused))
 		return 0, held
 	}
 	return 0, fmt.Errorf("redlock: acquire %q: %w", r.Resource, err)
@@ -307,15 +309,14 @@ func (a *attempt) retract(ctx context.Context) *poll {
 	})
 }
 
-// settle waits for the answers of p. The grants of an attempt that lost may still be
-// under way: one that arrives after the winner has released, and before it is taken
-// back, keeps out the next one, whom nobody would expect to be refused. A node that
-// hangs is waited for in its first second only, and not for long.
-func (a *attempt) settle(ctx context.Context, p *poll) {
-	timer := time.NewTimer(settleWait + 2*time.Since(a.sent))
+// retracted waits for the answers of p, though not much longer than the votes took. The
+// grants of an attempt that lost may still be under way: one that arrives after the
+// winner has released, and before it is taken back, keeps out the next one, whom nobody
+// would expect to be refused.
+func (a *attempt) retracted(ctx context.Context, p *poll) {
+	timer := time.NewTimer(retractWait + 2*time.Since(a.sent))
 	defer timer.Stop()
-	alive := func(n *node) bool { return p.silent[n.index] && !n.hangs() }
-	for slices.ContainsFunc(a.nodes, alive) {
+	for {
 		if _, ok := p.next(ctx, timer.C); !ok {
 			return
 		}

@@ -65,7 +65,7 @@ func (n *node) run(ctx context.Context, c call) answer {
 	switch calls := n.calls.Add(1); {
 	case calls == 1:
 		n.heard.Store(time.Now().UnixNano())
-	case calls > maxSilent && n.hangs():
+	case calls > maxSilent && time.Since(time.Unix(0, n.heard.Load())) > minSilence:
 		return answer{node: n.index, err: errSilent}
 	}
 	reply, err := c.script.Run(ctx, n.rdb, c.keys, c.args...).StringSlice()
@@ -74,11 +74,6 @@ func (n *node) run(ctx context.Context, c call) answer {
 	}
 	n.heard.Store(time.Now().UnixNano())
 	return answer{node: n.index, reply: reply}
-}
-
-// hangs reports whether n has answered none of its calls for a while.
-func (n *node) hangs() bool {
-	return n.calls.Load() > 0 && time.Since(time.Unix(0, n.heard.Load())) > minSilence
 }
 
 // explain adds to an error of a server what its reader can do about it. Before

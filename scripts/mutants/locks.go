@@ -74,8 +74,20 @@ var lockMutants = []mutant{
 		"1, 13 + #mine) == 'fencing held ' .. mine", "1, 13) == 'fencing held '", "lock/redislock", "TestACallHasTheSameOutcomeInABatch",
 	},
 	{
-		"redislock: how often several calls were sent counts for each of them", "lock/redislock/order.go",
-		"c.sent.times += o.sent.times", "", "lock/redislock", "TestTheReplyToABatchIsLost",
+		"redislock: how often several calls were sent counts for each of them", "lock/redislock/bundle.go",
+		"c.sent.times += u.sent.times", "", "lock/redislock", "TestTheReplyToABatchIsLost",
+	},
+	{
+		"redislock: what a proxy has on several servers goes in no bundle", "lock/redislock/bundle.go",
+		"id != runs[0].Val()", "id != id", "lock/redislock", "TestBehindAProxy",
+	},
+	{
+		"redislock: a refused connection is no answer", "internal/rediscluster/stamp.go",
+		"\t\tcmd.SetErr(err)", "\t\t_ = cmd", "lock/redislock", "TestARefusedConnection",
+	},
+	{
+		"redlock: a refused acquisition waits until it is taken back", "lock/redlock/acquire.go",
+		"\t\ta.retracted(ctx, left)\n", "\t\t_ = left\n", "lock/redlock", "TestARefusedAttempt",
 	},
 	{
 		"redislock: a release wakes those who wait", "lock/redislock/next.lua",

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-fencing/fencing/internal/rediscluster"
 )
 
 // Redis looks at a server, or at the masters of a cluster, and compares the counters,
@@ -76,12 +78,12 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 		ttl   *redis.DurationCmd
 	}
 	read := map[string]counter{}
-	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	rediscluster.Stamp(r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
 			read[key] = counter{p.Get(ctx, key), p.TTL(ctx, key)}
 		}
 		return nil
-	})
+	}))
 	var expiring, poisoned, behind []string
 	there := 0
 	for _, key := range keys {

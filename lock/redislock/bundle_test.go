@@ -2,107 +2,27 @@ package redislock_test
 
 import (
 	"cmp"
-	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
-	"github.com/go-fencing/fencing/internal/localserver"
-	"github.com/go-fencing/fencing/internal/rediskeys"
-	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/redislock"
 )
 
-// A gate holds up what a client sends while it is shut, so that calls gather, and counts
-// the commands that do several calls.
-type gate struct {
-	shut    atomic.Pointer[chan struct{}]
-	several map[string]*atomic.Int64 // by script
-	refused atomic.Int64
-}
-
-func newGate(t *testing.T, rdb redis.UniversalClient) *gate {
-	t.Helper()
-	g := &gate{several: make(map[string]*atomic.Int64)}
-	for _, file := range []string{"grants.lua", "releases.lua"} {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		sum := sha1.Sum(source)
-		count := new(atomic.Int64)
-		g.several[file], g.several[hex.EncodeToString(sum[:])], g.several[string(source)] = count, count, count
-	}
-	rdb.AddHook(g)
-	return g
-}
-
-func (g *gate) wait() {
-	if shut := g.shut.Load(); shut != nil {
-		<-*shut
-	}
-}
-
-func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		g.wait()
-		return next(ctx, cmd)
-	}
-}
-
-func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		g.wait()
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			name, _ := cmd.Args()[1].(string)
-			switch count := g.several[name]; {
-			case count == nil || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
-			case cmd.Err() != nil:
-				g.refused.Add(1)
-			default:
-				count.Add(1)
-			}
-		}
-		return err
-	}
-}
-
-// together makes n calls, of which all but the first few go in batches.
-func (g *gate) together(n int, call func(i int)) {
-	shut := make(chan struct{})
-	g.shut.Store(&shut)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { call(i) })
-	}
-	time.Sleep(100 * time.Millisecond)
-	g.shut.Store(nil)
-	close(shut)
-	all.Wait()
-}
-
 func TestTheUsualCallsOfABatchAreOneCommand(t *testing.T) {
 	t.Parallel()
 	b, rdb, scheme := open(t)
-	g := newGate(t, rdb)
+	g := newGate(t, rdb, b)
 	requests := make([]lock.Request, 2*many)
 	for i := range requests {
 		requests[i] = request()
-		requests[i].Resource, requests[i].Holder, requests[i].TTL = order(i), fmt.Sprint("web-", i%2), time.Duration(30+i%3)*time.Second
+		requests[i].Resource, requests[i].Holder, requests[i].TTL = order(i), fmt.Sprint("web-", i%2), time.Duration(20+20*(i%3))*time.Second
 	}
 	for range 3 {
 		tokens, errs := make([]guard.Token, len(requests)), make([]error, len(requests))
@@ -116,7 +36,7 @@ func TestTheUsualCallsOfABatchAreOneCommand(t *testing.T) {
 			require.True(t, strings.HasPrefix(value, fmt.Sprintf("fencing held %s\n%d\n%s\n", r.Nonce, tokens[i], r.Holder)), value)
 			left := rdb.PTTL(t.Context(), scheme.Lock(r.Resource)).Val()
 			require.LessOrEqual(t, left, r.TTL)
-			require.Greater(t, left, r.TTL-time.Second)
+			require.Greater(t, left, r.TTL-15*time.Second)
 		}
 		g.together(len(requests), func(i int) { errs[i] = b.Release(t.Context(), requests[i]) })
 		for i, r := range requests {
@@ -134,7 +54,7 @@ func TestTheUsualCallsOfABatchAreOneCommand(t *testing.T) {
 func TestACallHasTheSameOutcomeInABatch(t *testing.T) {
 	t.Parallel()
 	b, rdb, scheme := open(t)
-	g := newGate(t, rdb)
+	g := newGate(t, rdb, b)
 	ctx := t.Context()
 	set := func(key string) { require.NoError(t, rdb.Set(ctx, key, "mine", 0).Err()) }
 	taken := func(r lock.Request) {
@@ -200,6 +120,7 @@ func TestACallHasTheSameOutcomeInABatch(t *testing.T) {
 		// A resource with a counter of its own, so that a broken one hurts nobody else.
 		r := request()
 		for i := 0; ; i++ {
+			require.Less(t, i, 10_000, "there are no more counters")
 			r.Resource = fmt.Sprint(round, " ", find, " ", i)
 			if rdb.SetNX(ctx, "used:"+scheme.Counter(r.Resource), "", 0).Val() {
 				break
@@ -219,8 +140,9 @@ func TestACallHasTheSameOutcomeInABatch(t *testing.T) {
 	}
 	release := func(c *call) {
 		c.released = says(c.Request, b.Release(ctx, c.Request))
-		value := regexp.MustCompile(`\t[0-9]{13}\t`).ReplaceAllString(rdb.Get(ctx, scheme.Lock(c.Resource)).Val(), "\tTIME\t")
-		c.value = strings.ReplaceAll(value, c.Nonce, "NONCE")
+		// A release forgets who was refused the lock long ago.
+		value, _, _ := strings.Cut(rdb.Get(ctx, scheme.Lock(c.Resource)).Val(), "\n?")
+		c.value = strings.TrimSuffix(strings.ReplaceAll(value, c.Nonce, "NONCE"), "\n")
 		c.counter = cmp.Or(rdb.Get(ctx, scheme.Counter(c.Resource)).Val(), "0")
 	}
 	for name, group := range map[string]struct {
@@ -268,7 +190,7 @@ func TestACallHasTheSameOutcomeInABatch(t *testing.T) {
 func TestABatchGrantsALockOnce(t *testing.T) {
 	t.Parallel()
 	b, rdb, _ := open(t)
-	g := newGate(t, rdb)
+	g := newGate(t, rdb, b)
 	for round := range 4 {
 		name := func(i int) string { return fmt.Sprint("round ", round, " ", i%10) }
 		last := make(map[string]guard.Token)
@@ -305,88 +227,4 @@ func acquired(t *testing.T, b *redislock.Backend, r lock.Request) guard.Token {
 	token, err := b.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	return token
-}
-
-// A server that refuses the calls of a batch as one gets them each by itself.
-func TestAServerThatTakesNoSeveralAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) *redis.Client{
-		"a node of a Cluster": func(t *testing.T) *redis.Client {
-			return redis.NewClient(&redis.Options{Addr: servertest.NewRedisCluster(t, 1, 0).Addrs()[0]})
-		},
-		"a user without the rights": func(t *testing.T) *redis.Client {
-			server := servertest.NewRedis(t, localserver.RedisOptions{})
-			require.NoError(t, client(t, server.URL()).Do(t.Context(), "ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all", "-mget").Err())
-			return redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "worker", Password: "secret"})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rdb := open(t)
-			t.Cleanup(func() { _ = rdb.Close() })
-			b, err := redislock.New(rdb)
-			require.NoError(t, err)
-			g := newGate(t, rdb)
-			errs := make([]error, many)
-			requests := make([]lock.Request, many)
-			for range 3 {
-				g.together(many, func(i int) {
-					requests[i] = request()
-					requests[i].Resource = order(i)
-					_, errs[i] = b.Acquire(t.Context(), requests[i])
-				})
-				require.NoError(t, errors.Join(errs...))
-				g.together(many, func(i int) { errs[i] = b.Release(t.Context(), requests[i]) })
-				require.NoError(t, errors.Join(errs...))
-			}
-			require.Zero(t, g.several["grants.lua"].Load())
-			require.Positive(t, g.refused.Load())
-			require.LessOrEqual(t, g.refused.Load(), int64(4), "they are tried again and again")
-		})
-	}
-}
-
-// The reply to several calls is lost, and go-redis sends them again: each has the token
-// that the first run gave it, and a release that leaves word that a copy may come.
-func TestTheReplyToABatchIsLost(t *testing.T) {
-	t.Parallel()
-	server := servertest.NewRedis(t, localserver.RedisOptions{})
-	deaf := onceDeaf{kinds: "*"}
-	rdb := deaf.client(t, server)
-	b, err := redislock.New(rdb)
-	require.NoError(t, err)
-	g := newGate(t, rdb)
-	direct, scheme := client(t, server.URL()), rediskeys.Default()
-	requests, tokens, errs := make([]lock.Request, many), make([]guard.Token, many), make([]error, many)
-	for i := range requests {
-		requests[i] = request()
-		requests[i].Resource = order(i)
-	}
-	acquire := func(i int) { tokens[i], errs[i] = b.Acquire(t.Context(), requests[i]) }
-	g.together(many, acquire) // the server knows the scripts
-	require.NoError(t, errors.Join(errs...))
-	g.together(many, func(i int) { errs[i] = b.Release(t.Context(), requests[i]) })
-	require.NoError(t, errors.Join(errs...))
-
-	for i := range requests {
-		requests[i].Nonce = request().Nonce
-	}
-	deaf.deaf.Store(true)
-	g.together(many, acquire)
-	require.NoError(t, errors.Join(errs...))
-	require.EqualValues(t, 1, deaf.lost.Load(), "no reply was lost")
-	for i, r := range requests {
-		value := direct.Get(t.Context(), scheme.Lock(r.Resource)).Val()
-		require.True(t, strings.HasPrefix(value, fmt.Sprintf("fencing held %s\n%d\n", r.Nonce, tokens[i])), "token %d, %s", tokens[i], value)
-	}
-	deaf.deaf.Store(true)
-	g.together(many, func(i int) { errs[i] = b.Release(t.Context(), requests[i]) })
-	require.NoError(t, errors.Join(errs...))
-	marks := 0
-	for i, r := range requests {
-		requireFree(t, b, r.Resource, "")
-		marks += int(direct.Exists(t.Context(), scheme.Keys(r.Resource, requests[i].Nonce).Released).Val())
-	}
-	require.Greater(t, marks, 1, "nothing says that a copy of an acquisition may come")
-	require.Less(t, marks, many, "also of those that were sent once")
 }
