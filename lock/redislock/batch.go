@@ -42,6 +42,7 @@ type waitingCall struct {
 	reply any
 	err   error
 	done  chan struct{} // has room for one
+	left  atomic.Bool   // nobody waits for the outcome any more
 }
 
 var waitingCalls = sync.Pool{New: func() any { return &waitingCall{done: make(chan struct{}, 1)} }}
@@ -76,10 +77,11 @@ func (b *batcher) do(ctx context.Context, e *evaluation) (any, error) {
 	select {
 	case <-call.done:
 		reply, err := call.reply, call.err
-		*call = waitingCall{done: call.done}
+		call.evaluation, call.reply, call.err = nil, nil, nil
 		waitingCalls.Put(call)
 		return reply, err
 	case <-ctx.Done():
+		call.left.Store(true)
 		return nil, context.Cause(ctx)
 	}
 }

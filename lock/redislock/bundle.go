@@ -15,8 +15,9 @@ import (
 // their resources and their nonces of their own.
 type bundleScript struct {
 	*script
-	keys int // of each call that it needs, the first ones
-	args int // of each call, all keys included, if it is one of the usual
+	keys     int  // of each call that it needs, the first ones
+	args     int  // of each call, all keys included, if it is one of the usual
+	acquires bool // a call that gets no lock leaves nothing to be done
 }
 
 // A bundle is the calls that one command of a batch does: one, or several that run the
@@ -108,6 +109,9 @@ func (u *bundle) deliver(b *batcher) (instead []*bundle) {
 		b.apart.Store(time.Now().Add(apartFor).UnixNano())
 	}
 	for i, c := range u.calls {
+		if u.script.acquires && c.left.Load() {
+			continue // its lock may have been released by now
+		}
 		c.sent.times += u.sent.times
 		if i < len(replies) && replies[i] != nil {
 			c.finish(replies[i], nil)

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -185,6 +187,69 @@ func TestAFullServerReleasesABatch(t *testing.T) {
 	require.NoError(t, direct.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	g.together(many, acquire)
 	require.NoError(t, errors.Join(errs...))
+}
+
+// The server is full, the callers go while the reply is under way, and their releases
+// leave no mark on a full server. Then there is room.
+func TestWhoHasLeftABatchGetsNoLock(t *testing.T) {
+	t.Parallel()
+	server := servertest.NewRedis(t, localserver.RedisOptions{})
+	rdb, direct := client(t, server.URL()), client(t, server.URL())
+	b, err := redislock.New(rdb)
+	require.NoError(t, err)
+	g := newGate(t, rdb, b)
+	full := func(bytes string) { require.NoError(t, direct.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
+	requests := make([]lock.Request, many)
+	for i := range requests { // the server knows the scripts
+		requests[i] = request()
+		requests[i].Resource = order(i)
+	}
+	g.together(many, func(i int) { _, _ = b.Acquire(t.Context(), requests[i]) })
+	g.together(many, func(i int) { _ = b.Release(t.Context(), requests[i]) })
+	require.NoError(t, direct.FlushDB(t.Context()).Err())
+
+	late := &lateReply{came: make(chan struct{}), goOn: make(chan struct{})}
+	rdb.AddHook(late)
+	full("1")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-late.came
+		cancel()
+	}()
+	g.together(many, func(i int) {
+		requests[i].Nonce = request().Nonce
+		if _, err := b.Acquire(ctx, requests[i]); err != nil {
+			<-ctx.Done()
+			_ = b.Release(t.Context(), requests[i]) // as a locker does
+		}
+	})
+	full("0")
+	close(late.goOn)
+	require.Eventually(t, func() bool { return b.CallsUnderWay() == 0 }, soon, time.Millisecond)
+	for _, r := range requests {
+		requireFree(t, b, r.Resource, "a lock that nobody has, for its TTL")
+	}
+}
+
+// lateReply holds up the first reply to a bundle.
+type lateReply struct {
+	once       atomic.Bool
+	came, goOn chan struct{}
+}
+
+func (*lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (l *lateReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if len(cmds[0].Args()) > 12 && l.once.CompareAndSwap(false, true) {
+			close(l.came)
+			<-l.goOn
+		}
+		return err
+	}
 }
 
 // The server takes no new connection: that is no loss of what it has.

@@ -13,16 +13,14 @@ for i = 1, n do
   local lock, nonce, old = KEYS[i], ARGV[i], values[i]
   local last = old and string.match(old, '^fencing free ([^\n]+)\n$')
   tokens[i] = false
-  if not taken[lock] and (not old or last and last ~= nonce) then
+  -- What MGET does not find may be there, and be no string.
+  if not taken[lock] and (not old and redis.call('EXISTS', lock) == 0 or last and last ~= nonce) then
     local token = redis.pcall('INCR', KEYS[n + i])
-    if type(token) == 'number' then
-      -- Exact as a text that Lua makes of a number; and what is no string is nothing to MGET.
-      if token > 0 and token < 100000000000000 and redis.call('SET', lock, 'fencing held ' .. nonce .. '\n'
-          .. token .. '\n' .. ARGV[n + 1] .. '\n' .. (last or '') .. '\n', 'PX', ARGV[n + 2], old and 'XX' or 'NX') then
-        tokens[i], taken[lock] = token, true
-      else
-        redis.call('DECR', KEYS[n + i])
-      end
+    if type(token) == 'number' and token > 0 and token < 100000000000000 then -- exact as a text that Lua makes of a number
+      redis.call('SET', lock, 'fencing held ' .. nonce .. '\n' .. token .. '\n' .. ARGV[n + 1] .. '\n' .. (last or '') .. '\n', 'PX', ARGV[n + 2])
+      tokens[i], taken[lock] = token, true
+    elseif type(token) == 'number' then
+      redis.call('DECR', KEYS[n + i])
     end
   end
 end

@@ -48,7 +48,7 @@ var renewLua string
 var joinLua string
 
 var (
-	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua).bundled(&bundleScript{script: newScript(grantsLua), keys: 3, args: 3 + 3})
+	acquireScript = newScript(grantLua + rediskeys.CounterLua + notesLua + acquireLua).bundled(&bundleScript{script: newScript(grantsLua), keys: 3, args: 3 + 3, acquires: true})
 	renewScript   = newScript(renewLua)
 	joinScript    = newScript(joinLua)
 )

@@ -309,14 +309,15 @@ func (a *attempt) retract(ctx context.Context) *poll {
 	})
 }
 
-// retracted waits for the answers of p, though not much longer than the votes took. The
-// grants of an attempt that lost may still be under way: one that arrives after the
-// winner has released, and before it is taken back, keeps out the next one, whom nobody
-// would expect to be refused.
+// retracted waits for the answers of p, though not much longer than the votes took, and
+// not for a node that gave none to its last call. The grants of an attempt that lost may
+// still be under way: one that arrives after the winner has released, and before it is
+// taken back, keeps out the next one, whom nobody would expect to be refused.
 func (a *attempt) retracted(ctx context.Context, p *poll) {
 	timer := time.NewTimer(retractWait + 2*time.Since(a.sent))
 	defer timer.Stop()
-	for {
+	answers := func(n *node) bool { return p.silent[n.index] && !n.mute.Load() }
+	for slices.ContainsFunc(a.nodes, answers) {
 		if _, ok := p.next(ctx, timer.C); !ok {
 			return
 		}

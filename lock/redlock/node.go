@@ -25,6 +25,7 @@ type node struct {
 	rdb   redis.UniversalClient
 	index int
 	calls atomic.Int64 // under way
+	mute  atomic.Bool  // its last call got no reply
 	heard atomic.Int64 // when it last answered, or was first asked after that; in nanoseconds since 1970
 	debts debts
 }
@@ -69,6 +70,7 @@ func (n *node) run(ctx context.Context, c call) answer {
 		return answer{node: n.index, err: errSilent}
 	}
 	reply, err := c.script.Run(ctx, n.rdb, c.keys, c.args...).StringSlice()
+	n.mute.Store(err != nil)
 	if err != nil {
 		return answer{node: n.index, err: explain(err)}
 	}
