@@ -150,13 +150,16 @@ func (b *Backend) renew(ctx context.Context, r lock.Request) error {
 func (b *Backend) write(ctx context.Context, h *hold, r lock.Request) error {
 	name, _ := b.node(h)
 	path := h.dir + "/" + name
-	_, err := try(ctx, b.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(path, encode(r), -1) })
+	stat, err := try(ctx, b.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(path, encode(r), -1) })
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		b.forget(h)
 		return lock.ErrLost
 	case err != nil:
 		return err
+	case stat.EphemeralOwner != b.session.conn.SessionID():
+		b.forget(h) // in a directory that was made anew, where the numbers begin again
+		return lock.ErrLost
 	case !b.prolong(h, r.TTL): // its time was over before the reply came
 		return lock.ErrLost
 	}

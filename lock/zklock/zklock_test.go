@@ -58,6 +58,23 @@ func TestANodeOfAnotherSessionIsNotTakenOver(t *testing.T) {
 	require.NoError(t, other.Renew(t.Context(), r))
 }
 
+// The directory was empty for a moment, and ZooKeeper removed it: in the next one the
+// numbers begin again, and the node of the other session has the name of ours.
+func TestANodeOfAnotherSessionWithOurNameIsNotOurs(t *testing.T) {
+	t.Parallel()
+	servers := servertest.ZooKeeper(t)
+	b, other, r := open(t, servers), open(t, servers), request()
+	acquire(t, b, r)
+	c := client(t, servers)
+	name := nodes(t, c, b, r.Resource)[0]
+	require.NoError(t, c.Delete(b.Dir(r.Resource)+"/"+name, -1))
+	require.NoError(t, c.Delete(b.Dir(r.Resource), -1))
+	acquire(t, other, r)
+	require.Equal(t, name, nodes(t, c, b, r.Resource)[0])
+	require.ErrorIs(t, b.Renew(t.Context(), r), lock.ErrLost)
+	require.NoError(t, other.Renew(t.Context(), r))
+}
+
 // Somebody deleted the node by hand: the session lives, the lock does not.
 func TestANodeThatWasDeletedIsALostLock(t *testing.T) {
 	t.Parallel()
