@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A callContext is that of one call. It shows the deadline that the keeper's alarm
-// enforces, for a callee that hands it to the network. A timer of its own would cost
-// more than the rest of the call. It is for one call.
+// A callContext is that of one call, and of no other. It shows the deadline that the
+// keeper's alarm enforces, for a callee that hands it to the network. A timer of its own
+// would cost more than the rest of the call.
 type callContext struct {
 	context.Context                         // the caller's; if that can end, a child of it
 	cancel          context.CancelCauseFunc // of the child

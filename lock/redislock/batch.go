@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/internal/rediscluster"
+	"github.com/go-fencing/fencing/internal/rediskeys"
 )
 
 const (
@@ -31,8 +32,8 @@ type batcher struct {
 	batches int // under way
 	batched int // calls in them
 
-	witnesses []string     // keys that a proxy for several servers would send to several
-	oneServer atomic.Bool  // all of them are on one
+	scheme    rediskeys.Scheme
+	oneServer atomic.Bool  // all keys of the scheme are on one
 	apart     atomic.Int64 // until when calls have to go each by itself; in nanoseconds since 1970
 }
 
@@ -141,21 +142,10 @@ func (b *batcher) next() []*waitingCall {
 // batchers has one batcher for each node, so that a node that hangs costs the locks of
 // the others nothing.
 type batchers struct {
-	rdb       redis.UniversalClient
-	witnesses []string
-	mu        sync.Mutex
-	of        map[string]*batcher // by the node's address
-}
-
-func newBatchers(rdb redis.UniversalClient, c config) *batchers {
-	bs := &batchers{rdb: rdb, of: make(map[string]*batcher)}
-	if c.mode == own {
-		counters := c.scheme.Counters()
-		for i := 0; i < len(counters); i += max(1, len(counters)/witnesses) {
-			bs.witnesses = append(bs.witnesses, counters[i])
-		}
-	}
-	return bs
+	rdb    redis.UniversalClient
+	scheme rediskeys.Scheme
+	mu     sync.Mutex
+	of     map[string]*batcher // by the node's address
 }
 
 // do is a [call].
@@ -168,7 +158,7 @@ func (bs *batchers) get(node string) *batcher {
 	defer bs.mu.Unlock()
 	b := bs.of[node]
 	if b == nil {
-		b = &batcher{rdb: bs.rdb, witnesses: bs.witnesses}
+		b = &batcher{rdb: bs.rdb, scheme: bs.scheme}
 		bs.of[node] = b
 	}
 	return b

@@ -34,7 +34,7 @@ type bundle struct {
 // bundles makes bundles of the calls of a batch.
 func (b *batcher) bundles(calls []*waitingCall) []*bundle {
 	bundles := make([]*bundle, 0, len(calls))
-	if !b.together() {
+	if !slices.ContainsFunc(calls, func(c *waitingCall) bool { return c.bundled != nil }) || !b.together() {
 		for _, c := range calls {
 			bundles = append(bundles, alone(c))
 		}
@@ -145,10 +145,11 @@ func (b *batcher) together() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
-	runs := make([]*redis.Cmd, len(b.witnesses))
+	keys := b.scheme.Counters()
+	var runs []*redis.Cmd
 	rediscluster.Stamp(rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range b.witnesses {
-			runs[i] = p.Eval(ctx, runIDLua, []string{key})
+		for i := 0; i < len(keys); i += max(1, len(keys)/witnesses) {
+			runs = append(runs, p.Eval(ctx, runIDLua, keys[i:i+1]))
 		}
 		return nil
 	}))

@@ -119,7 +119,13 @@ func TestAHangingDialEndsWithTheCall(t *testing.T) {
 
 func locker(t *testing.T, rdb redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	b, err := redislock.New(rdb, redislock.WithPrefix("test-"+rand.Text()))
+	return lockerWithPrefix(t, rdb, "test-"+rand.Text(), opts...)
+}
+
+// lockerWithPrefix is for several of one prefix.
+func lockerWithPrefix(t *testing.T, rdb redis.UniversalClient, prefix string, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
 	require.NoError(t, err)
 	l, err := lock.New(b, opts...)
 	require.NoError(t, err)

@@ -2,8 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -32,9 +30,8 @@ func newGate(t *testing.T, rdb redis.UniversalClient, b *redislock.Backend) *gat
 	for _, file := range []string{"grants.lua", "releases.lua"} {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		sum := sha1.Sum(source)
 		count := new(atomic.Int64)
-		g.several[file], g.several[hex.EncodeToString(sum[:])], g.several[string(source)] = count, count, count
+		g.several[file], g.several[string(source)], g.several[redis.NewScript(string(source)).Hash()] = count, count, count
 	}
 	rdb.AddHook(g)
 	return g

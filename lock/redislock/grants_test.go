@@ -62,12 +62,7 @@ func processes(t *testing.T, n int, opts ...lock.Option) (lockers []*lock.Locker
 	t.Helper()
 	server := servertest.NewRedis(t, localserver.RedisOptions{})
 	for range n {
-		b, err := redislock.New(client(t, server.URL()))
-		require.NoError(t, err)
-		l, err := lock.New(b, opts...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		lockers = append(lockers, l)
+		lockers = append(lockers, lockerWithPrefix(t, client(t, server.URL()), rediskeys.Default().Prefix, opts...))
 	}
 	return lockers, client(t, server.URL()), rediskeys.Default().Lock("inventory:sku-42")
 }
@@ -123,12 +118,7 @@ func TestAReleaseGrantsInACluster(t *testing.T) {
 	const resource = "inventory:sku-42"
 	c := servertest.NewRedisCluster(t, 3, 0)
 	open := func() *lock.Locker {
-		b, err := redislock.New(clusterClient(t, c))
-		require.NoError(t, err)
-		l, err := lock.New(b)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
+		return lockerWithPrefix(t, clusterClient(t, c), rediskeys.Default().Prefix)
 	}
 	first, second := open(), open()
 	held, err := first.Acquire(t.Context(), resource)

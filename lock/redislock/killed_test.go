@@ -48,12 +48,7 @@ func TestAWaiterThatIsKilledCostsTheNextOneSeconds(t *testing.T) {
 	url, prefix := servertest.Redis(t), "test-"+request().Nonce
 	rdb, key := client(t, url), rediskeys.Scheme{Prefix: prefix, Shards: rediskeys.Default().Shards}.Lock("inventory:sku-42")
 	open := func() *lock.Locker {
-		b, err := redislock.New(client(t, url), redislock.WithPrefix(prefix))
-		require.NoError(t, err)
-		l, err := lock.New(b, lock.WithTTL(lock.MaxTTL))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
+		return lockerWithPrefix(t, client(t, url), prefix, lock.WithTTL(lock.MaxTTL))
 	}
 	holder, waiter := open(), open()
 	held, err := holder.Acquire(t.Context(), "inventory:sku-42")

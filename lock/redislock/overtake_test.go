@@ -118,16 +118,6 @@ func asScript(t *testing.T, rdb *redis.Client, prefix string) taker {
 	}
 }
 
-func lockerWithPrefix(t *testing.T, rdb *redis.Client, prefix string, opts ...lock.Option) *lock.Locker {
-	t.Helper()
-	b, err := redislock.New(rdb, redislock.WithPrefix(prefix))
-	require.NoError(t, err)
-	l, err := lock.New(b, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
 // Processes of which each has many that wait are served in turn: none of them keeps the
 // lock to its own until the others ask by themselves, a second later.
 func TestCrowdsTakeTurns(t *testing.T) {
@@ -139,11 +129,7 @@ func TestCrowdsTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	var holders []int
 	for process := range 3 {
-		b, err := redislock.New(client(t, url), redislock.WithPrefix(prefix))
-		require.NoError(t, err)
-		l, err := lock.New(b)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := lockerWithPrefix(t, client(t, url), prefix)
 		for range 5 {
 			all.Go(func() {
 				for ctx.Err() == nil {
@@ -222,14 +208,7 @@ func overtake(t *testing.T, times int, work, distance time.Duration, theirs []lo
 func TestAPollerThatGivesUpIsGrantedNothing(t *testing.T) {
 	t.Parallel()
 	url, prefix := servertest.Redis(t), "test-"+request().Nonce
-	open := func(opts ...lock.Option) *lock.Locker {
-		b, err := redislock.New(client(t, url), redislock.WithPrefix(prefix))
-		require.NoError(t, err)
-		l, err := lock.New(b, opts...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
+	open := func(opts ...lock.Option) *lock.Locker { return lockerWithPrefix(t, client(t, url), prefix, opts...) }
 	holder, poller, other := open(), open(lock.WithMaxRetries(3)), open()
 	lease, err := holder.Acquire(t.Context(), "r")
 	require.NoError(t, err)

@@ -94,14 +94,7 @@ func TestARepeatedPassMakesNoTwoHolders(t *testing.T) {
 	t.Parallel()
 	server := servertest.NewRedis(t, localserver.RedisOptions{})
 	var once onceDeaf
-	open := func(rdb *redis.Client) *lock.Locker {
-		b, err := redislock.New(rdb)
-		require.NoError(t, err)
-		l, err := lock.New(b)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
+	open := func(rdb *redis.Client) *lock.Locker { return lockerWithPrefix(t, rdb, rediskeys.Default().Prefix) }
 	p, q, direct := open(once.client(t, server)), open(client(t, server.URL())), client(t, server.URL())
 	key := rediskeys.Default().Lock("inventory:sku-42")
 

@@ -81,7 +81,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		rdb: rdb, config: c, calls: newBatchers(rdb, c), hub: newHub(rdb),
+		rdb: rdb, config: c, calls: &batchers{rdb: rdb, scheme: c.scheme, of: make(map[string]*batcher)}, hub: newHub(rdb),
 		releases: &published, maxJump: int64(c.maxJump), mode: c.mode,
 	}
 	if sharded(rdb) {

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-fencing/fencing/internal/rediscluster"
-
 	"github.com/go-fencing/fencing/lock"
 )
 
