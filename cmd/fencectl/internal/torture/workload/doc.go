@@ -3,6 +3,7 @@
 // in one of the variants. It tells each step, waits at those where it was told to,
 // and may be stopped, killed and cut off anywhere.
 //
-// It never repeats an operation under the same fence: after a commit without a reply
-// that would be a second attempt that the fence cannot tell from the first (S24).
+// It never repeats an operation under the same fence, except by Once: after a commit
+// without a reply that would be a second attempt that the fence cannot tell from the
+// first (S24).
 package workload

@@ -103,7 +103,7 @@ func (p *program) commit(ctx context.Context, was plan, f guard.Fence) (ambiguou
 		return !p.store.definite(way), p.store.single(ctx, was.rows[0])
 	}
 	written := false
-	err = p.store.inTx(ctx, way, f, func(tx writer) error {
+	err = p.store.inTx(ctx, way, p.current.Op, f, func(tx writer) error {
 		if way == Savepoint {
 			err := tx.undone(ctx, func(tx writer) error {
 				return tx.exec(ctx, history.SetBalance, f.Resource, -1)

@@ -59,11 +59,13 @@ const (
 	Serializable Way = "serializable"
 	Savepoint    Way = "savepoint" // writes nonsense first, and rolls back to a savepoint before that
 	ByHand       Way = "by hand"   // another door of the same guard: Enter in a transaction of the caller's, the wrapped driver, GORM's Begin
+	Deferred     Way = "deferred"  // pgguard's WithDeferredBegin; elsewhere as Plain
+	Once         Way = "once"      // pgguard's, repeated under its name until the outcome is known; elsewhere as Plain
 	Single       Way = "single"    // one statement, without a transaction of the caller's; for an append alone
 )
 
 // Ways are all of them.
-var Ways = []Way{Plain, Repeatable, Serializable, Savepoint, ByHand, Single}
+var Ways = []Way{Plain, Repeatable, Serializable, Savepoint, ByHand, Deferred, Once, Single}
 
 // Total is the sum of the two accounts of a resource.
 const Total = 1_000_000

@@ -62,7 +62,7 @@ type sqlStore struct {
 func (s sqlStore) guard() guard.Guard { return s.Guard }
 func (s sqlStore) definite(Way) bool  { return true }
 
-func (s sqlStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+func (s sqlStore) inTx(ctx context.Context, way Way, _ string, _ guard.Fence, fn func(tx writer) error) error {
 	do := func(tx *sql.Tx) error { return fn(sqlTx{tx}) }
 	switch way {
 	case ByHand:
@@ -118,7 +118,7 @@ func (s gormStore) guard() guard.Guard { return s.Plugin }
 // definite is false: GORM hands on what the driver says of a commit.
 func (s gormStore) definite(Way) bool { return false }
 
-func (s gormStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+func (s gormStore) inTx(ctx context.Context, way Way, _ string, _ guard.Fence, fn func(tx writer) error) error {
 	db := s.db.WithContext(ctx)
 	if way == ByHand {
 		tx := db.Begin()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,7 +17,7 @@ import (
 // A store is the way of a variant to the data.
 type store interface {
 	guard() guard.Guard // nil: nothing is raised
-	inTx(ctx context.Context, way Way, f guard.Fence, fn func(tx writer) error) error
+	inTx(ctx context.Context, way Way, op string, f guard.Fence, fn func(tx writer) error) error
 	single(ctx context.Context, row history.Row) error
 	definite(way Way) bool // an error of the commit, other than ErrCommitUnknown, says that nothing was written
 }
@@ -30,14 +31,19 @@ type writer interface {
 
 // open makes the store of the variant.
 func (p *program) open(config *pgx.ConnConfig) (closing func(), err error) {
-	fences, err := pgguard.New(p.pool, pgguard.WithSchema(p.FenceSchema), pgguard.WithLockTimeout(p.LockTimeout), pgguard.WithIdleTimeout(p.IdleTimeout))
+	opts := []pgguard.Option{pgguard.WithSchema(p.FenceSchema), pgguard.WithLockTimeout(p.LockTimeout), pgguard.WithIdleTimeout(p.IdleTimeout)}
+	fences, err := pgguard.New(p.pool, opts...)
+	if err != nil {
+		return nil, err
+	}
+	deferred, err := pgguard.New(p.pool, append(opts, pgguard.WithDeferredBegin())...)
 	if err != nil {
 		return nil, err
 	}
 	closing = func() {}
 	switch p.Variant {
 	case PgGuard:
-		p.store = pgStore{fences, p.pool}
+		p.store = pgStore{fences, deferred, p.pool}
 	case SQLGuard, GormGuard:
 		closing, err = p.openSQL(config)
 	case NoGuard, PopularLock:
@@ -56,13 +62,14 @@ func (p *program) open(config *pgx.ConnConfig) (closing func(), err error) {
 
 type pgStore struct {
 	*pgguard.Guard
-	pool *pgxpool.Pool
+	deferred *pgguard.Guard
+	pool     *pgxpool.Pool
 }
 
 func (s pgStore) guard() guard.Guard    { return s.Guard }
 func (s pgStore) definite(way Way) bool { return way != ByHand }
 
-func (s pgStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx writer) error) error {
+func (s pgStore) inTx(ctx context.Context, way Way, op string, _ guard.Fence, fn func(tx writer) error) error {
 	do := func(tx pgx.Tx) error { return fn(pgTx{tx}) }
 	switch way {
 	case ByHand:
@@ -76,8 +83,29 @@ func (s pgStore) inTx(ctx context.Context, way Way, _ guard.Fence, fn func(tx wr
 		return s.InTxOptions(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, do)
 	case Serializable:
 		return s.InTxOptions(ctx, pgx.TxOptions{IsoLevel: pgx.Serializable}, do)
+	case Deferred:
+		return s.deferred.InTx(ctx, do)
+	case Once:
+		return s.once(ctx, op, do)
 	}
 	return s.InTx(ctx, do)
+}
+
+// once submits an operation until its outcome is known. What refuses it then, may have
+// come after a commit.
+func (s pgStore) once(ctx context.Context, op string, do func(tx pgx.Tx) error) error {
+	unknown := false
+	for {
+		err := s.Once(ctx, op, do)
+		switch {
+		case unknown && err != nil && !errors.Is(err, guard.ErrCommitUnknown):
+			return fmt.Errorf("%w: %w", guard.ErrCommitUnknown, err)
+		case !errors.Is(err, guard.ErrCommitUnknown), ctx.Err() != nil:
+			return err
+		}
+		unknown = true
+		time.Sleep(retryWait)
+	}
 }
 
 func (s pgStore) single(ctx context.Context, row history.Row) error {
@@ -118,7 +146,7 @@ func (s plainStore) single(context.Context, history.Row) error {
 	return errors.New("the controls write in transactions")
 }
 
-func (s plainStore) inTx(ctx context.Context, _ Way, f guard.Fence, fn func(tx writer) error) error {
+func (s plainStore) inTx(ctx context.Context, _ Way, _ string, f guard.Fence, fn func(tx writer) error) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		return err
