@@ -60,7 +60,7 @@ const (
 	Savepoint    Way = "savepoint" // writes nonsense first, and rolls back to a savepoint before that
 	ByHand       Way = "by hand"   // another door of the same guard: Enter in a transaction of the caller's, the wrapped driver, GORM's Begin
 	Deferred     Way = "deferred"  // pgguard's WithDeferredBegin; elsewhere as Plain
-	Once         Way = "once"      // pgguard's, repeated under its name until the outcome is known; elsewhere as Plain
+	Once         Way = "once"      // pgguard's, under its name until the outcome is known, and once more; elsewhere as Plain
 	Single       Way = "single"    // one statement, without a transaction of the caller's; for an append alone
 )
 

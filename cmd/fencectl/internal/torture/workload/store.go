@@ -91,14 +91,18 @@ func (s pgStore) inTx(ctx context.Context, way Way, op string, _ guard.Fence, fn
 	return s.InTx(ctx, do)
 }
 
-// once submits an operation until its outcome is known. What refuses it then, may have
+// once submits an operation until its outcome is known, and then again, as a message is
+// that is delivered twice. What refuses it after an attempt of unknown outcome may have
 // come after a commit.
 func (s pgStore) once(ctx context.Context, op string, do func(tx pgx.Tx) error) error {
 	unknown := false
 	for {
 		err := s.Once(ctx, op, do)
 		switch {
-		case unknown && err != nil && !errors.Is(err, guard.ErrCommitUnknown):
+		case err == nil:
+			_ = s.Once(ctx, op, func(pgx.Tx) error { panic(op + " was applied, and runs again") })
+			return nil
+		case unknown && !errors.Is(err, guard.ErrCommitUnknown):
 			return fmt.Errorf("%w: %w", guard.ErrCommitUnknown, err)
 		case !errors.Is(err, guard.ErrCommitUnknown), ctx.Err() != nil:
 			return err
