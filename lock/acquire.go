@@ -97,7 +97,7 @@ func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold,
 // propose asks the back end for the lock once.
 func (l *Locker) propose(ctx context.Context, r Request, listens bool) (*hold, error) {
 	sent := time.Now()
-	h, err := l.call(ctx, r, listens)
+	h, err := l.call(ctx, r, listens, sent)
 	if err == nil {
 		l.admit(ctx, h, sent, sent.Add(l.ttl))
 	}
@@ -128,13 +128,13 @@ func (l *Locker) admit(ctx context.Context, h *hold, sent, until time.Time) {
 	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Context: ctx, Fence: h.fence, Took: time.Since(sent)})
 }
 
-// call sends one Acquire. It returns by the end of ctx or of the TTL, after which a
-// grant would be worthless.
-func (l *Locker) call(ctx context.Context, r Request, listens bool) (*hold, error) {
+// call makes one Acquire, which is sent now. It returns by the end of ctx or of the TTL,
+// after which a grant would be worthless.
+func (l *Locker) call(ctx context.Context, r Request, listens bool, sent time.Time) (*hold, error) {
 	h := l.newHold(r, 0, "")
 	h.listens = listens
 	l.running.Add(1)
-	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, acquiring{h}, new(callContext)); err != nil {
+	if err := l.keeper.attempt(ctx, sent.Add(l.ttl), l.noAnswer, acquiring{h}, new(callContext)); err != nil {
 		return nil, err
 	}
 	return h, nil

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// attempt makes the call of t, and returns when ctx or limit ends even if the call
-// does not. That then goes on by itself. The error for the limit is tooLate. c is
-// room for the context of the call.
+// attempt makes the call of t, and returns at its end or that of ctx even if the call
+// does not. That then goes on by itself. The error for the end is tooLate. c is room
+// for the context of the call.
 //
 // A call that may hang runs on a goroutine that can be left behind. That costs two
 // switches and a fresh stack, half of a round trip to a server nearby. Calls of a
 // bounded back end run where they are, as long as the last one went well.
-func (k *keeper) attempt(ctx context.Context, limit time.Duration, tooLate error, t task, c *callContext) error {
-	if limit <= 0 {
+func (k *keeper) attempt(ctx context.Context, end time.Time, tooLate error, t task, c *callContext) error {
+	if time.Until(end) <= 0 {
 		t.ended(false)
 		return tooLate
 	}
 	c.begin(ctx, tooLate)
 	defer c.end(nil)
 	k.mu.Lock()
-	k.set(&c.alarm, time.Now().Add(limit))
+	k.set(&c.alarm, end)
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()

@@ -34,7 +34,7 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		h.end = sent.Add(l.maxHold)
 	}
 	l.running.Add(1)
-	if err := l.keeper.attempt(ctx, l.ttl, l.noAnswer, joining{h}, new(callContext)); err != nil {
+	if err := l.keeper.attempt(ctx, sent.Add(l.ttl), l.noAnswer, joining{h}, new(callContext)); err != nil {
 		l.undo(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}

@@ -246,7 +246,7 @@ func (k *keeper) work() {
 			return
 		}
 		sent := time.Now()
-		k.settle(batch, k.renew(requests, limit), sent)
+		k.settle(batch, k.renew(requests, sent.Add(limit)), sent)
 	}
 }
 
@@ -273,10 +273,10 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 	return batch, requests, limit
 }
 
-// renew sends the requests and returns their outcomes, within limit.
-func (k *keeper) renew(requests []Request, limit time.Duration) []error {
+// renew sends the requests and returns their outcomes, by the end.
+func (k *keeper) renew(requests []Request, end time.Time) []error {
 	var outcome []error
-	err := k.attempt(context.Background(), limit, errRenewalHangs, simpleTask(func(ctx context.Context) error {
+	err := k.attempt(context.Background(), end, errRenewalHangs, simpleTask(func(ctx context.Context) error {
 		outcome = k.send(ctx, requests)
 		return nil
 	}), new(callContext))

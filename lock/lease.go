@@ -118,10 +118,11 @@ func (s *Lease) Deadline() time.Time {
 // if the lease was lost before, or ErrUnknown if the back end did not answer: the
 // lock then ends with its TTL. A second call returns ErrReleased.
 func (s *Lease) Release(ctx context.Context) error {
-	return s.release(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout))
+	now := time.Now()
+	return s.release(context.WithoutCancel(ctx), now, now.Add(releaseTimeout))
 }
 
-func (s *Lease) release(ctx context.Context, end time.Time) error {
+func (s *Lease) release(ctx context.Context, begun, end time.Time) error {
 	k := s.locker.keeper
 	k.mu.Lock()
 	if s.released {
@@ -132,21 +133,20 @@ func (s *Lease) release(ctx context.Context, end time.Time) error {
 	k.mu.Unlock()
 	s.cancel(ErrReleased)
 	if len(s.holds) == 1 {
-		return s.locker.release(ctx, s.holds[0], s, end)
+		return s.locker.release(ctx, s.holds[0], s, begun, end)
 	}
 	errs := make([]error, len(s.holds))
 	var all sync.WaitGroup // together, so that one that hangs does not take the others' time
 	for i, h := range s.holds {
-		all.Go(func() { errs[i] = s.locker.release(ctx, h, s, end) })
+		all.Go(func() { errs[i] = s.locker.release(ctx, h, s, begun, end) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
 // release takes s out of h and frees the lock, or passes it on, if it was the last lease.
-func (l *Locker) release(ctx context.Context, h *hold, s *Lease, end time.Time) error {
+func (l *Locker) release(ctx context.Context, h *hold, s *Lease, begun, end time.Time) error {
 	last := l.keeper.leave(h, s)
-	begun := time.Now()
 	var err error
 	if last {
 		err = l.free(ctx, h, begun, end)

@@ -156,7 +156,7 @@ func (l *Locker) releaseAll(end time.Time) []error {
 	for range min(16, len(leases)) {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(leases); i = int(next.Add(1)) - 1 {
-				if err := leases[i].release(context.Background(), end); !errors.Is(err, ErrReleased) {
+				if err := leases[i].release(context.Background(), time.Now(), end); !errors.Is(err, ErrReleased) {
 					errs[i] = err
 				}
 			}

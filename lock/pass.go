@@ -48,9 +48,9 @@ func (l *Locker) passing(h *hold, sent time.Time) *pass {
 func (l *Locker) free(ctx context.Context, h *hold, sent, end time.Time) error {
 	p := l.passing(h, sent)
 	if p == nil {
-		return l.keeper.attempt(ctx, time.Until(end), errNoAnswer, releasing{h}, &h.release)
+		return l.keeper.attempt(ctx, end, errNoAnswer, releasing{h}, &h.release)
 	}
-	err := l.keeper.attempt(ctx, time.Until(end), errNoAnswer, p, &h.release)
+	err := l.keeper.attempt(ctx, end, errNoAnswer, p, &h.release)
 	p.tell(err) // if the call goes on without an answer
 	return err
 }

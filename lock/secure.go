@@ -97,7 +97,7 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	var err error
 	if l.sequencer == nil {
 		r.After = after
-		again, err := l.call(ctx, r, false)
+		again, err := l.call(ctx, r, false, time.Now())
 		switch {
 		case errors.Is(err, ErrHeld):
 			return f, fmt.Errorf("%w: %w", errSuperseded, err)
@@ -111,7 +111,7 @@ func (l *Locker) draw(ctx context.Context, h *hold, after guard.Token) (guard.Fe
 	}
 	// Only now is it sure that no other holder drew a token between ours and the
 	// grant: a lock that is still held was held all along.
-	err = l.keeper.attempt(ctx, l.ttl, l.noAnswer, simpleTask(func(ctx context.Context) error { return l.backend.Renew(ctx, r) }), new(callContext))
+	err = l.keeper.attempt(ctx, time.Now().Add(l.ttl), l.noAnswer, simpleTask(func(ctx context.Context) error { return l.backend.Renew(ctx, r) }), new(callContext))
 	if errors.Is(err, ErrLost) {
 		err = errSuperseded
 	}
