@@ -26,7 +26,7 @@ func UpDB[D ~string](ctx context.Context, db *sql.DB, dialect D, opts ...Option)
 	if m.target < 0 {
 		m.target = len(m.steps)
 	}
-	return m.run(ctx, db, "up", func(conn *sql.Conn, version int) error {
+	return m.run(ctx, db, "up", func(version int) bool { return version >= m.target }, func(conn *sql.Conn, version int) error {
 		for v := version; v < m.target; v++ {
 			if err := m.exec(ctx, conn, "up", m.steps[v].name, m.steps[v].up); err != nil {
 				return err
@@ -44,7 +44,12 @@ func DownDB[D ~string](ctx context.Context, db *sql.DB, dialect D, opts ...Optio
 		return err
 	}
 	m.target = max(m.target, 0)
-	return m.run(ctx, db, "down", func(conn *sql.Conn, version int) error {
+	return m.run(ctx, db, "down", func(version int) bool { return version <= m.target }, func(conn *sql.Conn, version int) error {
+		if m.target == 0 && m.dialect == dialectPostgres {
+			if err := m.refuseWhileProtectedDB(ctx, conn); err != nil {
+				return err
+			}
+		}
 		for v := version; v > m.target; v-- {
 			if err := m.exec(ctx, conn, "down", m.steps[v-1].name, m.steps[v-1].down); err != nil {
 				return err
@@ -107,8 +112,9 @@ func (m migration) failed(what string, err error) error {
 	return fmt.Errorf("migrations: %s of the fence schema in %s: %w", what, m.dialect, err)
 }
 
-// run calls work alone in the database, on one connection.
-func (m migration) run(ctx context.Context, db *sql.DB, what string, work func(conn *sql.Conn, version int) error) error {
+// run calls work alone in the database, on one connection, unless the schema is done,
+// which it sees without a lock.
+func (m migration) run(ctx context.Context, db *sql.DB, what string, done func(version int) bool, work func(conn *sql.Conn, version int) error) error {
 	if db == nil {
 		return m.failed(what, errNilDatabase)
 	}
@@ -117,20 +123,24 @@ func (m migration) run(ctx context.Context, db *sql.DB, what string, work func(c
 		return m.failed(what, err)
 	}
 	defer func() { _ = conn.Close() }()
+	version, err := m.knownVersion(ctx, conn)
+	if err != nil || done(version) {
+		return m.failed(what, err)
+	}
 	return m.failed(what, m.locked(ctx, conn, func() error {
-		version, err := m.version(ctx, conn)
-		switch {
-		case err != nil:
+		if version, err = m.knownVersion(ctx, conn); err != nil || done(version) {
 			return err
-		case version > len(m.steps):
-			return fmt.Errorf("%w: the schema has version %d, this library knows %d; upgrade the library", ErrNewer, version, len(m.steps))
-		case what == "down" && m.target == 0 && version > 0 && m.dialect == dialectPostgres:
-			if err := m.refuseWhileProtectedDB(ctx, conn); err != nil {
-				return err
-			}
 		}
 		return work(conn, version)
 	}))
+}
+
+func (m migration) knownVersion(ctx context.Context, conn *sql.Conn) (int, error) {
+	version, err := m.version(ctx, conn)
+	if err == nil && version > len(m.steps) {
+		err = fmt.Errorf("%w: the schema has version %d, this library knows %d; upgrade the library", ErrNewer, version, len(m.steps))
+	}
+	return version, err
 }
 
 // locked calls work under a lock that other migrations want too. Where statements

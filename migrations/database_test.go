@@ -82,6 +82,31 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	})
 }
 
+// A service that starts while another one writes has nothing to wait for.
+func TestUpDBOfASchemaThatIsThereTakesNoLock(t *testing.T) {
+	locks := map[string][2]string{
+		"postgres": {"BEGIN; SELECT pg_advisory_xact_lock(5070437, 1)", "ROLLBACK"},
+		"mysql":    {"DO GET_LOCK('fencing_migration', 0)", "DO RELEASE_LOCK('fencing_migration')"},
+		"sqlite":   {"BEGIN IMMEDIATE", "ROLLBACK"},
+	}
+	eachDialect(t, func(t *testing.T, dialect string, db *sql.DB) {
+		require.NoError(t, migrations.UpDB(t.Context(), db, dialect))
+		other, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, other.Close()) }()
+		_, err = other.ExecContext(t.Context(), locks[dialect][0])
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.NoError(t, migrations.UpDB(ctx, db, dialect))
+		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		require.Error(t, migrations.DownDB(ctx, db, dialect), "the lock is free")
+		_, err = other.ExecContext(t.Context(), locks[dialect][1])
+		require.NoError(t, err)
+	})
+}
+
 // The wait for another migration must not leave a session with what it knew about
 // the catalogs before.
 func TestUpDBSeesTheSchemaThatItHasWaitedFor(t *testing.T) {

@@ -66,8 +66,12 @@ var protectTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 // Partitions, present and future, are covered by their root. Two things are not
 // passed on to a table that is made or attached later: TRUNCATE of a single new
 // partition, and everything for a new child of INHERITS. Run the same up SQL
-// again after that; it changes nothing that is in place. A partition that is
-// detached is no longer protected, except from TRUNCATE.
+// again after that; it changes nothing that is in place, but takes the lock of the table
+// that the triggers need, and so waits for transactions that write it. A partition that
+// is detached is no longer protected, except from TRUNCATE.
+//
+// For the rest of its transaction the SQL leaves lock_timeout at the bound of its own
+// waiting, see [ProtectOptions].
 //
 // The way down refuses a table that has neither the triggers of this schema nor the
 // column: it was made for another schema, or the protection is off already. Without

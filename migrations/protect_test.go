@@ -1,7 +1,10 @@
 package migrations_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -258,4 +261,24 @@ func TestATriggerNeedsTheFenceSchema(t *testing.T) {
 	}
 	up, _ = protect(t, "inventory", migrations.ProtectOptions{})
 	db.exec(t, up)
+}
+
+// Services that start together may all run it.
+func TestProtectRunsBesideItself(t *testing.T) {
+	t.Parallel()
+	db := newFenced(t)
+	for i := range 5 {
+		table := fmt.Sprintf("items%d", i)
+		db.exec(t, "CREATE TABLE "+table+" (id bigint PRIMARY KEY)")
+		up, _, err := migrations.Protect(table, migrations.ProtectOptions{Trigger: true})
+		require.NoError(t, err)
+		errs := make([]error, 4)
+		var all sync.WaitGroup
+		for i := range errs {
+			conn := connect(t, db.url)
+			all.Go(func() { _, errs[i] = conn.Exec(t.Context(), "BEGIN;"+up+"COMMIT") })
+		}
+		all.Wait()
+		require.NoError(t, errors.Join(errs...))
+	}
 }
