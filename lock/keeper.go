@@ -12,9 +12,12 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
+// How renewals are shared out: with a BatchRenewer few calls for many locks each, without
+// one many calls at once, or a lock that is slow would hold up those behind it.
 const (
-	renewBatch   = 256 // locks per renewal call
-	renewWorkers = 8   // renewal calls at once
+	renewBatch   = 256 // locks per call of RenewAll
+	renewBatches = 8   // calls of it at once
+	renewSingles = 32  // calls of Renew at once
 )
 
 // The keeper renews the holds of one locker and says when they are lost. It has
@@ -27,6 +30,10 @@ type keeper struct {
 	every    time.Duration
 	observer guard.Observer
 
+	all        BatchRenewer // nil if the back end is none
+	perCall    int          // locks that one call renews
+	maxWorkers int
+
 	mu      sync.Mutex
 	alarms  alarmHeap
 	timer   *time.Timer
@@ -36,7 +43,10 @@ type keeper struct {
 }
 
 func newKeeper(b Backend, c *config) *keeper {
-	k := &keeper{backend: b, every: c.renewEvery, observer: c.observer}
+	k := &keeper{backend: b, every: c.renewEvery, observer: c.observer, perCall: 1, maxWorkers: renewSingles}
+	if all, ok := b.(BatchRenewer); ok {
+		k.all, k.perCall, k.maxWorkers = all, renewBatch, renewBatches
+	}
 	if c.noRenewal {
 		k.every = 0
 	}
@@ -201,7 +211,7 @@ func (k *keeper) tick() {
 	}
 	k.arm()
 	// However many workers there are: each of them may be hanging.
-	for n := len(k.due); n > 0 && k.workers < renewWorkers; n -= renewBatch {
+	for n := len(k.due); n > 0 && k.workers < k.maxWorkers; n -= k.perCall {
 		k.workers++
 		go k.work()
 	}
@@ -256,7 +266,7 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	limit = k.every
-	for len(k.due) > 0 && len(batch) < renewBatch {
+	for len(k.due) > 0 && len(batch) < k.perCall {
 		h := k.due[0]
 		k.due = k.due[1:]
 		left := time.Until(h.deadline)
@@ -287,14 +297,10 @@ func (k *keeper) renew(requests []Request, end time.Time) []error {
 }
 
 func (k *keeper) send(ctx context.Context, requests []Request) []error {
-	if b, ok := k.backend.(BatchRenewer); ok && len(requests) > 1 {
-		return b.RenewAll(ctx, requests)
+	if len(requests) == 1 {
+		return []error{k.backend.Renew(ctx, requests[0])}
 	}
-	errs := make([]error, len(requests))
-	for i, r := range requests {
-		errs[i] = k.backend.Renew(ctx, r)
-	}
-	return errs
+	return k.all.RenewAll(ctx, requests)
 }
 
 // settle notes the outcomes of a batch that was sent at sent.

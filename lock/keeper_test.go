@@ -50,6 +50,34 @@ func TestARenewalThatHangsOnceLosesNothing(t *testing.T) {
 	}
 }
 
+// Without RenewAll a healthy back end some way off, and one lock that it does not renew,
+// are no reason to lose many others.
+func TestManyLeasesOfABackendThatRenewsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		l := newLocker(t, struct{ lock.Backend }{fake})
+		var leases []*lock.Lease
+		for i := range 1000 {
+			s, err := l.Acquire(t.Context(), fmt.Sprint(resource, i))
+			require.NoError(t, err)
+			leases = append(leases, s)
+		}
+		fake.Before(locktest.Renew, func(ctx context.Context, r lock.Request) error {
+			if r.Resource == leases[0].Fence().Resource {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(20 * time.Millisecond)
+			return nil
+		})
+		time.Sleep(3*ttl - time.Second) // between two rounds
+		synctest.Wait()
+		for i, s := range leases {
+			require.Equal(t, i == 0, isLost(s), "lease %d", i)
+		}
+	})
+}
+
 func TestTheLossSaysWhyTheRenewalsFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()
