@@ -49,7 +49,7 @@ func CheckFileSystem(dir string) error {
 		return fmt.Errorf("statfs: %w", err)
 	}
 	if name := networkFileSystem(&s); name != "" {
-		return fmt.Errorf("it is on %s, a network file system, where these locks do not hold; choose a directory on a disk of this host", name)
+		return fmt.Errorf("it is on %s, which is or may be a network file system, where these locks do not hold; choose a directory on a disk of this host", name)
 	}
 	return nil
 }

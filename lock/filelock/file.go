@@ -29,9 +29,13 @@ const (
 	sizeLimit  = 1 << 20
 )
 
-// busyLimit is how long a call waits for other processes to read and write a
-// record, each of which takes the time of one fsync.
-const busyLimit = time.Second
+// busyLimit is how long a call waits for other processes to read and write a record,
+// each of which takes the time of one fsync. What frees a lock waits longer: who gives up
+// leaves it for its TTL.
+const (
+	busyLimit    = time.Second
+	releaseLimit = 5 * time.Second
+)
 
 var (
 	errBusy    = errors.New("another process has stopped in the middle of using the file")
@@ -61,17 +65,18 @@ type file struct {
 	fresh bool // it has nothing in it
 	token guard.Token
 	lease *lease
+	line  []byte // of the lease, as it was read
 }
 
-// do calls work with the file of resource, alone on this host. If there is none
-// and it is not to be created, nobody has the lock.
-func (b *Backend) do(ctx context.Context, resource string, create bool, work func(f *file) error) error {
+// do calls work with the file of resource, alone on this host, for which it waits until
+// the limit. If there is none and it is not to be created, nobody has the lock.
+func (b *Backend) do(ctx context.Context, resource string, create bool, limit time.Duration, work func(f *file) error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	path := filepath.Join(b.dir, localfile.Name(resource, ".lock"))
 	for {
-		f, err := openLocked(ctx, path, create)
+		f, err := openLocked(ctx, path, create, limit)
 		if errors.Is(err, fs.ErrNotExist) && !create {
 			return lock.ErrLost
 		}
@@ -106,7 +111,7 @@ func (b *Backend) use(f *file, path, resource string, work func(f *file) error) 
 	return work(f)
 }
 
-func openLocked(ctx context.Context, path string, create bool) (*file, error) {
+func openLocked(ctx context.Context, path string, create bool, limit time.Duration) (*file, error) {
 	flags := os.O_RDWR | localfile.NoFollow
 	if create {
 		flags |= os.O_CREATE
@@ -115,7 +120,7 @@ func openLocked(ctx context.Context, path string, create bool) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	end := time.Now().Add(busyLimit)
+	end := time.Now().Add(limit)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		err := localfile.Lock(f, localfile.Exclusive)
 		switch {
@@ -160,6 +165,7 @@ func (f *file) read(info os.FileInfo, resource string) error {
 	}
 	f.token = guard.Token(token)
 	line, _, _ := bytes.Cut(text[headerSize:], []byte("\n"))
+	f.line = line
 	sum, text, _ := bytes.Cut(line, []byte(" "))
 	if string(sum) != checksum(text) {
 		return nil
@@ -191,11 +197,19 @@ func (l *lease) line() ([]byte, error) {
 
 func checksum(text []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) }
 
-// writeLease changes the lease and leaves the token as it is.
+// writeLease changes the lease and leaves the token as it is. Where it fails, the lease
+// is what it was: a disk that is full has room for that.
 func (f *file) writeLease(l *lease) error {
 	line, err := l.line()
-	if err == nil {
-		_, err = f.WriteAt(line, headerSize)
+	if err != nil {
+		return err
+	}
+	if headerSize+len(line) > sizeLimit {
+		return fmt.Errorf("the record of %d members would be longer than %d bytes; nothing was changed, let some of them leave first", len(l.Members), sizeLimit)
+	}
+	if _, err = f.WriteAt(line, headerSize); err != nil {
+		_, undo := f.WriteAt(append(f.line, '\n'), headerSize)
+		err = errors.Join(err, undo)
 	}
 	return err
 }

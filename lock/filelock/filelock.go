@@ -8,8 +8,8 @@
 // crashes its lock is free at once, whatever the TTL: each process keeps a file of
 // its own locked as long as it lives, which the kernel undoes when it does not.
 //
-// Time is that since the boot of the host, which no one sets; it goes on while the
-// host is suspended. A token is on disk before it is handed out; the rest of a
+// Time is that since the boot of the host, which no one sets; it stands still while the
+// host is suspended, as the clock by which holders presume their leases lost. A token is on disk before it is handed out; the rest of a
 // record need not be, since no holder survives the host.
 //
 // The directory must be on a disk of the host: New refuses NFS and the other network
@@ -66,7 +66,7 @@ func WithMaxJump(d guard.Token) Option { return func(b *Backend) { b.maxJump = d
 // New returns a back end in the directory dir, which must exist and be writable,
 // and should have nothing else in it. All processes that share locks name the same
 // one. New makes a file there that says that this process is alive, and removes
-// those of processes that are not.
+// those of processes that are not. [Backend.Close] ends it.
 func New(dir string, opts ...Option) (*Backend, error) {
 	b := &Backend{dir: dir, maxJump: sequencer.DefaultMaxJump}
 	for _, opt := range opts {
@@ -106,6 +106,10 @@ func (b *Backend) open() (err error) {
 	return err
 }
 
+// Close makes this process count as dead: what it still holds is free at once. Close the
+// locker first. Later acquisitions and renewals fail with fs.ErrClosed.
+func (b *Backend) Close() error { return failed("close", b.dir, b.self.close()) }
+
 // Acquire implements [lock.Backend]. Beyond the errors named there it returns
 // sequencer.ErrJump if r.After is implausibly far ahead of the counter, and
 // sequencer.ErrExhausted at the end of the integers. A lock whose file another
@@ -115,7 +119,7 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 		return 0, err
 	}
 	var token guard.Token
-	err := b.do(ctx, r.Resource, true, func(f *file) (err error) {
+	err := b.do(ctx, r.Resource, true, busyLimit, func(f *file) (err error) {
 		token, err = b.acquire(f, r)
 		return err
 	})
@@ -126,6 +130,9 @@ func (b *Backend) Acquire(ctx context.Context, r lock.Request) (guard.Token, err
 }
 
 func (b *Backend) acquire(f *file, r lock.Request) (guard.Token, error) {
+	if err := b.self.stay(); err != nil {
+		return 0, err
+	}
 	now, err := sinceBoot()
 	if err != nil {
 		return 0, err
@@ -166,7 +173,7 @@ func (b *Backend) renew(ctx context.Context, what string, r lock.Request, change
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	return failed(what, r.Resource, b.do(ctx, r.Resource, false, func(f *file) error {
+	return failed(what, r.Resource, b.do(ctx, r.Resource, false, busyLimit, func(f *file) error {
 		now, err := sinceBoot()
 		if err != nil {
 			return err
@@ -174,6 +181,9 @@ func (b *Backend) renew(ctx context.Context, what string, r lock.Request, change
 		l := b.live(f.lease, now)
 		if l == nil || l.Nonce != r.Nonce {
 			return lock.ErrLost
+		}
+		if err := b.self.stay(); err != nil {
+			return err
 		}
 		change(l)
 		b.prolong(l, now, r.TTL)
@@ -190,7 +200,7 @@ func (b *Backend) Leave(ctx context.Context, r lock.Request, id string) error {
 		return err
 	}
 	freed := false
-	err := b.do(ctx, r.Resource, false, func(f *file) error {
+	err := b.do(ctx, r.Resource, false, releaseLimit, func(f *file) error {
 		now, err := sinceBoot()
 		if err != nil {
 			return err
@@ -220,7 +230,7 @@ func (b *Backend) Inspect(ctx context.Context, resource string) (lock.Holding, e
 	if err := guard.ValidateResource(resource); err != nil {
 		return h, err
 	}
-	err := b.do(ctx, resource, false, func(f *file) error {
+	err := b.do(ctx, resource, false, busyLimit, func(f *file) error {
 		now, err := sinceBoot()
 		if err != nil {
 			return err

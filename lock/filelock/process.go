@@ -3,9 +3,12 @@ package filelock
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/go-fencing/fencing/internal/localfile"
 )
@@ -16,21 +19,29 @@ const aliveSuffix = ".alive"
 // kernel gives it up for a process that does not, however it ended; a process id
 // would be given to another one, and mean nothing in another container.
 type process struct {
-	id   string
-	file *os.File
+	dir string
+	id  string
+
+	mu   sync.Mutex
+	file *os.File // nil once it is closed
 }
 
 func newProcess(dir string) (*process, error) {
+	p := &process{dir: dir, id: rand.Text()}
+	var err error
+	p.file, err = p.create()
+	return p, err
+}
+
+func (p *process) create() (*os.File, error) {
 	for {
-		p := &process{id: rand.Text()}
-		f, err := os.OpenFile(filepath.Join(dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.NoFollow, 0o666)
+		f, err := os.OpenFile(filepath.Join(p.dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.NoFollow, 0o666)
 		if err != nil {
 			return nil, err
 		}
-		p.file = f
 		err = localfile.Lock(f, localfile.Exclusive)
 		if err == nil && localfile.Linked(f) {
-			return p, nil
+			return f, nil
 		}
 		_ = f.Close()
 		if err != nil && !errors.Is(err, localfile.ErrLocked) {
@@ -41,10 +52,50 @@ func newProcess(dir string) (*process, error) {
 	}
 }
 
+// stay makes the file anew if somebody has deleted it, as those do who clean up after
+// others: without it each lock of this process is free to all.
+func (p *process) stay() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.file == nil {
+		return fmt.Errorf("the back end is closed: %w", fs.ErrClosed)
+	}
+	if localfile.Linked(p.file) {
+		return nil
+	}
+	f, err := p.create()
+	if err != nil {
+		return fmt.Errorf("the file that says that this process is alive was deleted, and cannot be made anew: %w", err)
+	}
+	_ = p.file.Close()
+	p.file = f
+	return nil
+}
+
+func (p *process) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.file == nil {
+		return nil
+	}
+	err := os.Remove(p.file.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	err = errors.Join(err, p.file.Close())
+	p.file = nil
+	return err
+}
+
+// isProcess reports whether id is one that newProcess makes.
+func isProcess(id string) bool {
+	return len(id) == len(rand.Text()) && strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
+
 // alive reports whether a process lives. If that cannot be learned it does, and
 // the TTL decides.
 func alive(dir, id string) bool {
-	if strings.ContainsAny(id, `/\.`) { // no id of ours
+	if !isProcess(id) {
 		return false
 	}
 	f, err := os.OpenFile(filepath.Join(dir, id+aliveSuffix), os.O_RDONLY|localfile.NoFollow, 0)
@@ -60,6 +111,9 @@ func alive(dir, id string) bool {
 func buryProcesses(dir string) {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+aliveSuffix))
 	for _, name := range names {
+		if !isProcess(strings.TrimSuffix(filepath.Base(name), aliveSuffix)) {
+			continue // somebody else's
+		}
 		f, err := os.OpenFile(name, os.O_RDWR|localfile.NoFollow, 0)
 		if err != nil {
 			continue

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const bootClock = unix.CLOCK_MONOTONIC // on macOS it goes on during sleep
+const bootClock = unix.CLOCK_UPTIME_RAW // CLOCK_MONOTONIC goes on during sleep here
 
 // clockName names the boot.
 func clockName() (string, error) {

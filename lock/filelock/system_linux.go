@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const bootClock = unix.CLOCK_BOOTTIME
+const bootClock = unix.CLOCK_MONOTONIC // and not CLOCK_BOOTTIME, which goes on while the host is suspended
 
 // clockName names the boot, and the time namespace, which has an offset of its own.
 func clockName() (string, error) {
