@@ -12,7 +12,7 @@ test: deps ## every test of every module, on real servers
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test $(TESTFLAGS) ./...); done
 
 demo: ## the lost update, and the same history refused
-	go run ./cmd/fencectl demo
+	CGO_ENABLED=0 go run ./cmd/fencectl demo
 
 torture: deps ## the guards under faults for ten minutes, beside controls that must break; SEED=42 repeats a run
 	go build -o bin/fencectl ./cmd/fencectl

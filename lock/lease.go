@@ -158,7 +158,7 @@ func (l *Locker) release(ctx context.Context, h *hold, s *Lease, begun, end time
 	switch {
 	case lost != nil, errors.Is(err, ErrLost):
 		remaining = min(remaining, 0) // it was lost before, whatever the deadline said
-		e := &LostError{Fence: h.fence, Cause: errNotOurs, Overran: max(0, time.Since(deadline))}
+		e := &LostError{Fence: h.fence, Cause: errNotOurs, Overran: max(0, -deadline.Sub(begun))}
 		if before, ok := errors.AsType[*LostError](lost); ok {
 			e.Cause = before.Cause
 		}

@@ -119,9 +119,11 @@ func TestLossAtOnceWhenTheBackendSaysSo(t *testing.T) {
 
 func TestReleaseSaysByHowMuchItOverran(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, locktest.NewFake(), lock.WithoutRenewal())
+		fake := locktest.NewFake()
+		l := newLocker(t, fake, lock.WithoutRenewal())
 		s := acquire(t, l)
 		time.Sleep(ttl - margin + 1500*time.Millisecond)
+		fake.Before(locktest.Release, func(context.Context, lock.Request) error { time.Sleep(time.Second); return nil }) // not the holder's fault
 		err := s.Release(t.Context())
 		var lost *lock.LostError
 		require.ErrorAs(t, err, &lost)

@@ -27,7 +27,6 @@ type member struct {
 // hire starts a worker. command is the program and arguments that call Work.
 func hire(command []string, s setup) (*member, error) {
 	m := &member{name: s.Name, cmd: exec.Command(command[0], command[1:]...), replies: make(chan reply), ended: make(chan struct{})}
-	m.cmd.SysProcAttr = freeze.OwnGroup()
 	m.cmd.Stderr = &m.stderr
 	var err error
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
@@ -37,11 +36,10 @@ func hire(command []string, s setup) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.cmd.Start(); err != nil {
+	if err := freeze.Start(m.cmd, func() { m.listen(stdout) }); err != nil {
 		return nil, fmt.Errorf("start worker %s: %w", m.name, err)
 	}
 	m.orders = json.NewEncoder(m.stdin)
-	go m.listen(stdout)
 	if err := m.orders.Encode(s); err != nil {
 		m.dismiss()
 		return nil, m.gone(err)

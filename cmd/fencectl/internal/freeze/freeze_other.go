@@ -16,5 +16,4 @@ func Stop(*os.Process) error { return nil }
 // Wake does nothing.
 func Wake(*os.Process) error { return nil }
 
-// OwnGroup returns nothing special.
-func OwnGroup() *syscall.SysProcAttr { return nil }
+func attributes() *syscall.SysProcAttr { return nil }

@@ -15,8 +15,3 @@ func Stop(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 // Wake undoes Stop.
 func Wake(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
-
-// OwnGroup keeps a Ctrl-C at the terminal from the children: their parent ends
-// them. Should it be killed itself, the system hangs up a group of its own even
-// if that is stopped.
-func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -66,7 +66,6 @@ func hire(command []string, c workload.Config, j *journal, redis, postgres strin
 
 func (m *member) start(command []string, c workload.Config) error {
 	m.cmd = exec.Command(command[0], command[1:]...)
-	m.cmd.SysProcAttr = freeze.OwnGroup()
 	m.cmd.Stderr = &m.stderr
 	var err error
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
@@ -76,10 +75,9 @@ func (m *member) start(command []string, c workload.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := m.cmd.Start(); err != nil {
+	if err := freeze.Start(m.cmd, func() { m.listen(stdout) }); err != nil {
 		return fmt.Errorf("start worker %s: %w", m.name, err)
 	}
-	go m.listen(stdout)
 	return m.send(c)
 }
 
