@@ -14,7 +14,7 @@ CREATE TABLE fencing.lease (
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
 
 COMMENT ON TABLE fencing.lease IS 'Who holds what. A release deletes the row. That of a holder who died stays until its resource is acquired again, or is swept a day later.';
-COMMENT ON COLUMN fencing.lease.members IS 'The nonce of the one who acquired, and those who joined. Empty: the nonce was released before its acquisition came.';
+COMMENT ON COLUMN fencing.lease.members IS 'The nonce of the one who acquired, and those who joined.';
 
 -- The tokens of all resources come from these counters, so that a resource that
 -- nobody locks leaves nothing behind. Rows and not a SEQUENCE: after a crash
@@ -36,6 +36,18 @@ CREATE UNLOGGED TABLE fencing.lease_queue (
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
 
 COMMENT ON COLUMN fencing.lease_queue.gone_at IS 'When the contender, unless it asks again, is taken to have gone.';
+
+-- A call that was given up can arrive after the release that undoes it, whoever had the
+-- resource in between. An hour is more than TCP takes to give up what it has sent.
+CREATE TABLE fencing.lease_spent (
+    resource text COLLATE "C",
+    nonce    text,
+    member   text,
+    spent_at timestamptz NOT NULL,
+    PRIMARY KEY (resource, nonce, member)
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+
+COMMENT ON TABLE fencing.lease_spent IS 'Who released, or left, what it did not have: it neither acquires nor joins any more. Swept an hour later.';
 
 -- The helpers up to lease_token are called by the functions after them alone, whose
 -- search_path and rights they have. One of their own would keep Postgres from
@@ -77,6 +89,41 @@ BEGIN
     SELECT q.nonce INTO turn FROM fencing.lease_queue q
      WHERE q.resource = p_resource AND q.gone_at > clock_timestamp() ORDER BY q.place, q.nonce LIMIT 1;
     PERFORM pg_notify('fencing_lease', encode(fencing.lease_hash(p_resource), 'hex') || coalesce(' ' || encode(fencing.lease_hash(turn), 'hex'), ''));
+END
+$fencing$;
+
+-- lease_sweep removes, once in 500 calls, what nobody needs any more.
+CREATE FUNCTION fencing.lease_sweep() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $fencing$
+BEGIN
+    IF random() >= 0.002 THEN
+        RETURN;
+    END IF;
+    DELETE FROM fencing.lease x WHERE x.resource IN (
+        SELECT y.resource FROM fencing.lease y WHERE y.expires_at < clock_timestamp() - interval '1 day' ORDER BY y.resource LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    DELETE FROM fencing.lease_queue q WHERE q.gone_at < clock_timestamp() - interval '1 day';
+    DELETE FROM fencing.lease_spent x WHERE (x.resource, x.nonce, x.member) IN (
+        SELECT y.resource, y.nonce, y.member FROM fencing.lease_spent y WHERE y.spent_at < clock_timestamp() - interval '1 hour' LIMIT 1000 FOR UPDATE SKIP LOCKED);
+END
+$fencing$;
+
+-- lease_spend notes that a member has not the lease of a nonce, and returns false.
+CREATE FUNCTION fencing.lease_spend(p_resource text, p_nonce text, p_member text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $fencing$
+BEGIN
+    INSERT INTO fencing.lease_spent VALUES (p_resource, p_nonce, p_member, clock_timestamp()) ON CONFLICT ON CONSTRAINT lease_spent_pkey DO NOTHING;
+    PERFORM fencing.lease_sweep();
+    RETURN false;
+END
+$fencing$;
+
+-- lease_unspent refuses an acquisition that was released before (UF006).
+CREATE FUNCTION fencing.lease_unspent(p_resource text, p_nonce text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $fencing$
+BEGIN
+    IF EXISTS (SELECT FROM fencing.lease_spent s WHERE s.resource = p_resource AND s.nonce = p_nonce AND s.member = p_nonce) THEN
+        RAISE EXCEPTION 'fencing: this acquisition of % was released before it arrived', quote_literal(p_resource) USING ERRCODE = 'UF006';
+    END IF;
 END
 $fencing$;
 
@@ -139,6 +186,7 @@ BEGIN
         holder := 'another contender';
         RETURN;
     END IF;
+    PERFORM fencing.lease_unspent(p_resource, p_nonce);
     -- Before the row: the holder who lost it can still say that it releases.
     IF p_raise_timeout IS NOT NULL THEN
         PERFORM fencing.close_gate(p_resource, p_nonce, p_raise_timeout);
@@ -151,9 +199,6 @@ BEGIN
         holder := l.holder;
         remaining := fencing.lease_left(l.expires_at);
         RETURN;
-    END IF;
-    IF l.nonce = p_nonce AND cardinality(l.members) = 0 THEN
-        RAISE EXCEPTION 'fencing: this acquisition of % was released before it arrived', quote_literal(p_resource) USING ERRCODE = 'UF006';
     END IF;
 
     PERFORM fencing.lease_durable(true);
@@ -220,6 +265,7 @@ BEGIN
         holder := 'an earlier waiter';
         remaining := p_patience;
     END IF;
+    PERFORM fencing.lease_unspent(p_resource, p_nonce); -- nobody would ask in its place
     INSERT INTO fencing.lease_queue AS q (resource, nonce, place, gone_at)
     SELECT p_resource, p_nonce, coalesce(max(x.place), 0) + 1, clock_timestamp() + p_patience * interval '1 ms'
       FROM fencing.lease_queue x WHERE x.resource = p_resource
@@ -239,8 +285,9 @@ END
 $fencing$;
 
 -- lease_renew prolongs each lease that its nonce still has, adds the member if one
--- is named, and returns which those are. It never creates a lease. The rows are
--- locked in order, so that two batches never wait for each other crosswise.
+-- is named and has not left before, and returns which those are. It never creates a
+-- lease. The rows are locked in order, so that two batches never wait for each other
+-- crosswise.
 CREATE FUNCTION fencing.lease_renew(
     p_resources text[], p_nonces text[], p_ttls bigint[], p_member text DEFAULT NULL, OUT renewed text, OUT renewed_by text) RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fencing$
@@ -255,6 +302,7 @@ BEGIN
                CASE WHEN cardinality(l.members) > 1 OR p_member <> ALL (l.members) THEN l.expires_at END)
       FROM (SELECT u.resource, u.nonce, max(u.ttl) AS ttl FROM unnest(p_resources, p_nonces, p_ttls) AS u (resource, nonce, ttl) GROUP BY 1, 2) r
      WHERE l.resource = r.resource AND l.nonce = r.nonce AND l.expires_at > clock_timestamp()
+       AND (p_member IS NULL OR NOT EXISTS (SELECT FROM fencing.lease_spent s WHERE s.resource = l.resource AND s.nonce = l.nonce AND s.member = p_member))
      RETURNING l.resource, l.nonce;
 END
 $fencing$;
@@ -274,17 +322,13 @@ BEGIN
         -- session, or not even here yet. Then it finds that its nonce is spent.
         PERFORM pg_advisory_xact_lock(fencing.lease_gate(p_resource));
         SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce FOR UPDATE;
-        IF NOT FOUND THEN
-            INSERT INTO fencing.lease VALUES (p_resource, p_nonce, 0, '', '{}', clock_timestamp()) ON CONFLICT ON CONSTRAINT lease_pkey DO NOTHING;
-            RETURN false;
-        END IF;
     END IF;
-    IF p_member <> ALL (l.members) THEN
-        RETURN false;
+    IF NOT FOUND OR p_member <> ALL (l.members) THEN
+        RETURN fencing.lease_spend(p_resource, p_nonce, p_member);
     END IF;
     IF l.expires_at <= clock_timestamp() THEN
         DELETE FROM fencing.lease x WHERE x.resource = p_resource;
-        RETURN false;
+        RETURN fencing.lease_spend(p_resource, p_nonce, p_member);
     END IF;
     IF cardinality(l.members) > 1 THEN
         UPDATE fencing.lease x SET members = array_remove(l.members, p_member) WHERE x.resource = p_resource;
@@ -292,11 +336,7 @@ BEGIN
     END IF;
     DELETE FROM fencing.lease x WHERE x.resource = p_resource;
     PERFORM fencing.lease_wake(p_resource);
-    IF random() < 0.002 THEN
-        DELETE FROM fencing.lease x WHERE x.resource IN (
-            SELECT y.resource FROM fencing.lease y WHERE y.expires_at < clock_timestamp() - interval '1 day' ORDER BY y.resource LIMIT 1000 FOR UPDATE SKIP LOCKED);
-        DELETE FROM fencing.lease_queue q WHERE q.gone_at < clock_timestamp() - interval '1 day';
-    END IF;
+    PERFORM fencing.lease_sweep();
     RETURN true;
 END
 $fencing$;
@@ -311,8 +351,9 @@ $fencing$;
 SELECT fencing.keep_private(NULL::fencing.lease);
 SELECT fencing.keep_private(NULL::fencing.lease_counter);
 SELECT fencing.keep_private(NULL::fencing.lease_queue);
+SELECT fencing.keep_private(NULL::fencing.lease_spent);
 REVOKE ALL ON FUNCTION fencing.lease_hash(text), fencing.lease_gate(text), fencing.lease_left(timestamptz), fencing.lease_durable(boolean), fencing.lease_wake(text),
-    fencing.lease_token(text, bigint, bigint) FROM PUBLIC;
+    fencing.lease_sweep(), fencing.lease_spend(text, text, text), fencing.lease_unspent(text, text), fencing.lease_token(text, bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fencing.lease_acquire(text, text, text, bigint, bigint, bigint, integer),
     fencing.lease_acquire_in_turn(text, text, text, bigint, bigint, bigint, integer, bigint), fencing.lease_withdraw(text, text),
     fencing.lease_renew(text[], text[], bigint[], text), fencing.lease_release(text, text, text), fencing.lease_holding(text) TO PUBLIC;

@@ -32,7 +32,7 @@ func newRole(t *testing.T, db database) string {
 const leaseCalls = `SELECT fencing.lease_acquire('r', 'l', 'holder', 9000, 0, 100, 9000);
 	SELECT fencing.lease_renew('{r}', '{l}', '{9000}', 'joined'); SELECT * FROM fencing.lease_holding('r');
 	SELECT fencing.lease_acquire_in_turn('r', 'k', 'holder', 9000, 0, 100, NULL, 9000);
-	SELECT fencing.lease_release('r', 'l', 'joined'); SELECT fencing.lease_release('r', 'l', 'l'); SELECT fencing.lease_withdraw('r', 'k')`
+	SELECT fencing.lease_release('r', 'l', 'joined'); SELECT fencing.lease_release('r', 'l', 'l'); SELECT fencing.lease_release('r', 'l', 'l'); SELECT fencing.lease_withdraw('r', 'k')`
 
 func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestAPlainRoleHasTheFunctionsAndNotTheTables(t *testing.T) {
 	for _, sql := range []string{
 		"INSERT INTO fencing.fence VALUES ('x', 1, 'n', '', now())", "UPDATE fencing.fence SET token = 1", "DELETE FROM fencing.fence",
 		"TRUNCATE fencing.fence", "SELECT FROM fencing.fence", "UPDATE fencing.sequence SET token = 0", "DELETE FROM fencing.operation",
-		"SELECT fencing.close_gate('r', 'n', 0)", "UPDATE fencing.lease SET nonce = 'mine'", "UPDATE fencing.lease_counter SET token = 0", "DELETE FROM fencing.lease_queue",
+		"SELECT fencing.close_gate('r', 'n', 0)", "UPDATE fencing.lease SET nonce = 'mine'", "UPDATE fencing.lease_counter SET token = 0", "DELETE FROM fencing.lease_queue", "DELETE FROM fencing.lease_spent",
 		"SELECT fencing.lease_token('r', 0, 0)", "SELECT fencing.lease_wake('r')", "CREATE TABLE fencing.mine ()", "DROP FUNCTION fencing.version()",
 	} {
 		db.refused(t, "42501", sql)
@@ -90,7 +90,7 @@ func TestDefaultPrivilegesDoNotOpenTheTables(t *testing.T) {
 	db.exec(t, "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO "+role+"; ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
 	require.NoError(t, migrations.Up(t.Context(), db))
 	db.exec(t, "SET ROLE "+role+"; SELECT fencing.raise('r', 1, 'n'); SELECT fencing.enter('r', 1, 'n'); SELECT fencing.next_token('r'); SELECT fencing.once('o'); "+leaseCalls)
-	for _, table := range []string{"fence", "sequence", "operation", "lease", "lease_counter", "lease_queue"} {
+	for _, table := range []string{"fence", "sequence", "operation", "lease", "lease_counter", "lease_queue", "lease_spent"} {
 		db.refused(t, "42501", "DELETE FROM fencing."+table)
 		db.refused(t, "42501", "SELECT FROM fencing."+table)
 	}
