@@ -1,8 +1,10 @@
 package pglock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -64,15 +66,32 @@ func WithRaise() Option { return func(c *config) error { c.raise = true; return 
 // WithListen makes the connection that listens go to another address than those of
 // the pool: straight to the server, where the pool goes through a PgBouncer, behind
 // which nobody can LISTEN in transaction mode. The back end finds that out by
-// itself; waiters ask every lock.WithRetryWait then.
+// itself; waiters ask every lock.WithRetryWait then. The configuration is one of
+// pgx.ParseConfig.
 func WithListen(to *pgx.ConnConfig) Option {
 	return func(c *config) error {
 		if to == nil {
 			return errors.New("the configuration for listening is nil")
 		}
+		if !parsed(to) {
+			return errors.New("the configuration for listening is not from pgx.ParseConfig, without which pgx does not connect")
+		}
 		c.listen = to.Copy()
 		return nil
 	}
+}
+
+// parsed reports whether config comes from pgx.ParseConfig. pgx alone knows, and
+// panics where it does not; here it gets no farther than that.
+func parsed(config *pgx.ConnConfig) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	probe := config.Copy()
+	probe.Tracer = nil
+	refused := errors.New("not to be connected")
+	probe.LookupFunc = func(context.Context, string) ([]string, error) { return nil, refused }
+	probe.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
+	_, _ = pgx.ConnectConfig(context.Background(), probe)
+	return true
 }
 
 // WithoutListen makes waiters ask every lock.WithRetryWait, and saves the connection

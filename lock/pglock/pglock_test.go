@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -290,6 +291,10 @@ func TestNewRefusesNonsense(t *testing.T) {
 		"without NUL":            func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema("a\x00")) },
 		"jump 0 is not positive": func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithMaxJump(0)) },
 		"for listening is nil":   func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithListen(nil)) },
+		"not from pgx.ParseConfig": func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithListen(&pgx.ConnConfig{})) },
+		"for listening is not": func() (*pglock.Backend, error) {
+			return pglock.New(pool, pglock.WithListen(&pgx.ConnConfig{Config: pool.Config().ConnConfig.Config}))
+		},
 		"exclude each other": func() (*pglock.Backend, error) {
 			return pglock.New(pool, pglock.WithListen(pool.Config().ConnConfig), pglock.WithoutListen())
 		},

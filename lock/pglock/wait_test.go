@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -52,6 +53,34 @@ func woken(t *testing.T, wake <-chan struct{}) {
 	case <-time.After(within):
 		t.Fatal("no wake-up")
 	}
+}
+
+// A pool may be made without parameters of its sessions, and lose them before it
+// connects; the first waiter ended the process.
+func TestAWatchWithoutRuntimeParams(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	for name, spoil := range map[string]func(*pgxpool.Config){
+		"config": func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams = nil },
+		"BeforeConnect": func(c *pgxpool.Config) {
+			c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.RuntimeParams = nil; return nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := pgxpool.ParseConfig(url)
+			require.NoError(t, err)
+			spoil(config)
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			inEffect(t, open(t, pool))
+		})
+	}
+	to, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	to.RuntimeParams = nil
+	inEffect(t, open(t, connect(t, url), pglock.WithListen(to)))
 }
 
 // Peers' fault: a waiter asks once per lease of the holder, so a release wakes

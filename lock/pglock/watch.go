@@ -190,6 +190,9 @@ func (h *hub) connect() (*pgx.Conn, error) {
 		}
 	}
 	config.OnNotification = nil // or WaitForNotification would get none
+	if config.RuntimeParams == nil {
+		config.RuntimeParams = make(map[string]string)
+	}
 	name := config.RuntimeParams["application_name"]
 	config.RuntimeParams["application_name"] = strings.TrimSpace(name + " fencing-listener")
 	conn, err := pgx.ConnectConfig(ctx, config)
