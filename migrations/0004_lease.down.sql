@@ -8,6 +8,7 @@ DROP FUNCTION fencing.lease_token(text, bigint, bigint);
 DROP FUNCTION fencing.lease_unspent(text, text);
 DROP FUNCTION fencing.lease_spend(text, text, text);
 DROP FUNCTION fencing.lease_sweep();
+DROP FUNCTION fencing.lease_primary();
 DROP FUNCTION fencing.lease_wake(text);
 DROP FUNCTION fencing.lease_durable(boolean);
 DROP FUNCTION fencing.lease_left(timestamptz);

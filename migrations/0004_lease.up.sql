@@ -92,6 +92,16 @@ BEGIN
 END
 $fencing$;
 
+-- lease_primary refuses at a standby, where the queue cannot even be read.
+CREATE FUNCTION fencing.lease_primary() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $fencing$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'fencing: this server is a standby; the queue of a lease is at the primary' USING ERRCODE = '25006';
+    END IF;
+END
+$fencing$;
+
 -- lease_sweep removes, once in 500 calls, what nobody needs any more.
 CREATE FUNCTION fencing.lease_sweep() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $fencing$
@@ -129,7 +139,8 @@ $fencing$;
 
 -- lease_token mints a token above p_after and above every earlier one of the
 -- resource. A p_after that is more than p_max_jump ahead is refused (UF005): one
--- poisoned fence must not use up the counter.
+-- poisoned fence must not use up the counter. A counter that is gone, as after TRUNCATE or
+-- a restore of the schema alone, is not begun anew (UF007): it would repeat tokens.
 CREATE FUNCTION fencing.lease_token(p_resource text, p_after bigint, p_max_jump bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $fencing$
 DECLARE
@@ -144,6 +155,10 @@ BEGIN
         RETURN minted;
     END IF;
     SELECT c.token INTO last FROM fencing.lease_counter c WHERE c.shard = chosen;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'fencing: the counter % of the leases is gone', chosen
+            USING ERRCODE = 'UF007', HINT = 'Restore the rows of lease_counter from a backup. Or insert shards 0 to 1023 with a token above every one that was ever handed out, the greatest of table fence among them.';
+    END IF;
     RAISE EXCEPTION 'fencing: a token of % above % is asked for, more than % ahead of the counter at %',
         quote_literal(p_resource), p_after, p_max_jump, last
         USING ERRCODE = 'UF005', HINT = 'The fence in the store is probably poisoned; an operator must run "fencectl rebase".';
@@ -246,6 +261,7 @@ DECLARE
     l     fencing.lease;
     first text;
 BEGIN
+    PERFORM fencing.lease_primary();
     SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.expires_at > clock_timestamp();
     SELECT q.nonce INTO first FROM fencing.lease_queue q
      WHERE q.resource = p_resource AND (q.nonce = p_nonce OR q.gone_at > clock_timestamp()) ORDER BY q.place, q.nonce LIMIT 1;
@@ -277,6 +293,7 @@ $fencing$;
 CREATE FUNCTION fencing.lease_withdraw(p_resource text, p_nonce text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fencing$
 BEGIN
+    PERFORM fencing.lease_primary();
     DELETE FROM fencing.lease_queue q WHERE q.resource = p_resource AND q.nonce = p_nonce;
     IF FOUND THEN
         PERFORM fencing.lease_wake(p_resource);
@@ -353,7 +370,7 @@ SELECT fencing.keep_private(NULL::fencing.lease_counter);
 SELECT fencing.keep_private(NULL::fencing.lease_queue);
 SELECT fencing.keep_private(NULL::fencing.lease_spent);
 REVOKE ALL ON FUNCTION fencing.lease_hash(text), fencing.lease_gate(text), fencing.lease_left(timestamptz), fencing.lease_durable(boolean), fencing.lease_wake(text),
-    fencing.lease_sweep(), fencing.lease_spend(text, text, text), fencing.lease_unspent(text, text), fencing.lease_token(text, bigint, bigint) FROM PUBLIC;
+    fencing.lease_primary(), fencing.lease_sweep(), fencing.lease_spend(text, text, text), fencing.lease_unspent(text, text), fencing.lease_token(text, bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fencing.lease_acquire(text, text, text, bigint, bigint, bigint, integer),
     fencing.lease_acquire_in_turn(text, text, text, bigint, bigint, bigint, integer, bigint), fencing.lease_withdraw(text, text),
     fencing.lease_renew(text[], text[], bigint[], text), fencing.lease_release(text, text, text), fencing.lease_holding(text) TO PUBLIC;

@@ -16,8 +16,8 @@ import (
 	"github.com/go-fencing/fencing/sequencer"
 )
 
-// ErrSchema: the database has no fence schema, or one without leases. The error
-// says what to do.
+// ErrSchema: the database has no fence schema, or one without leases, or one that lacks
+// a part. The error says what to do.
 var ErrSchema = errors.New("fence schema does not fit")
 
 // rollbackTimeout bounds what is done on a context that may be dead already.
@@ -119,9 +119,16 @@ func (b *Backend) explain(err error) error {
 	case "22003": // numeric_value_out_of_range
 		return fmt.Errorf("%w; an operator must run \"fencectl rebase\": %w", sequencer.ErrExhausted, err)
 	case "55P03": // lock_not_available
+		if pgErr.Detail == "" { // not of a raise, which says whom it waited for
+			return fmt.Errorf("the lock_timeout of the session ended it, try again; leases do without, see whether the pool, the role or the database sets one: %w", err)
+		}
 		return fmt.Errorf("%w%s; try again or end that transaction: %w", guard.ErrBlocked, blocker(pgErr.Detail), err)
 	case "3F000", "42883": // no such schema, function
 		return fmt.Errorf("%w: %q has no leases in this database; run \"fencectl migrate up\": %w", ErrSchema, b.config.schema, err)
+	case "42P01", "42703", "42704", "42601": // undefined table, column, object; an INSERT that does not fit its table
+		return fmt.Errorf("%w: a table of %q was removed or changed since \"fencectl migrate up\"; restore it from a backup: %w", ErrSchema, b.config.schema, err)
+	case "UF007":
+		return fmt.Errorf("%w: lease_counter of %q has lost rows, as by TRUNCATE or a restore without data; %s: %w", ErrSchema, b.config.schema, pgErr.Hint, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%w: this role may not use %q; grant it USAGE on the schema and EXECUTE on its functions: %w", ErrSchema, b.config.schema, err)
 	case "25006": // read_only_sql_transaction

@@ -2,7 +2,10 @@ package pglock_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"github.com/go-fencing/fencing/lock"
 	"github.com/go-fencing/fencing/lock/pglock"
 	"github.com/go-fencing/fencing/migrations"
+	"github.com/go-fencing/fencing/sequencer"
 )
 
 // S39: with synchronous_commit off a crash loses commits that were acknowledged, but
@@ -109,6 +113,50 @@ func TestAMissingSchemaNamesTheCommand(t *testing.T) {
 	}
 }
 
+// Tables that somebody changed by hand, or restored without their rows.
+func TestABrokenSchemaIsNamedAsSuch(t *testing.T) {
+	t.Parallel()
+	for sql, says := range map[string]string{
+		"DROP TABLE fencing.lease":                                         `a table of "fencing" was removed`,
+		"DROP TABLE fencing.lease_counter":                                 `a table of "fencing" was removed`,
+		"DROP TABLE fencing.lease_queue":                                   `a table of "fencing" was removed`,
+		"DROP TABLE fencing.lease_spent":                                   `a table of "fencing" was removed`,
+		"ALTER TABLE fencing.lease DROP COLUMN holder":                     `a table of "fencing" was removed or changed`,
+		"ALTER TABLE fencing.lease_counter RENAME COLUMN token TO counted": `a table of "fencing" was removed or changed`,
+		"TRUNCATE fencing.lease_counter":                                   `lease_counter of "fencing" has lost rows, as by TRUNCATE or a restore without data; Restore`,
+	} {
+		t.Run(sql, func(t *testing.T) {
+			t.Parallel()
+			pool := connect(t, database(t))
+			_, err := pool.Exec(t.Context(), sql)
+			require.NoError(t, err)
+			b := open(t, pool)
+			_, acquired := b.Acquire(t.Context(), request())
+			_, inTurn := b.AcquireInTurn(t.Context(), request(), time.Second)
+			err = errors.Join(acquired, inTurn)
+			require.ErrorIs(t, err, pglock.ErrSchema)
+			require.NotErrorIs(t, err, sequencer.ErrJump)
+			require.ErrorContains(t, err, says)
+		})
+	}
+}
+
+// Only a raise is blocked; what the session's own lock_timeout ends is another matter.
+func TestALockTimeoutOfTheSessionIsNamedAsSuch(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool, b, r := connect(t, url), open(t, connect(t, url, "lock_timeout=50")), request()
+	acquire(t, b, r)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "SELECT FROM fencing.lease FOR UPDATE")
+	require.NoError(t, err)
+	err = b.Renew(t.Context(), r)
+	require.ErrorContains(t, err, "the lock_timeout of the session")
+	require.NotErrorIs(t, err, guard.ErrBlocked)
+}
+
 func TestARoleWithoutRightsIsToldWhichItNeeds(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -129,6 +177,24 @@ func TestAReadOnlyServerIsNamedAsSuch(t *testing.T) {
 	b := open(t, connect(t, database(t), "default_transaction_read_only=on"))
 	_, err := b.Acquire(t.Context(), request())
 	require.ErrorContains(t, err, "connect to the primary")
+}
+
+func TestAStandbyIsNamedAsSuch(t *testing.T) {
+	t.Parallel()
+	server := servertest.NewPostgres(t, localserver.PostgresOptions{})
+	setup := connect(t, server.URL(""))
+	require.NoError(t, migrations.Up(t.Context(), setup))
+	setup.Close()
+	require.NoError(t, os.WriteFile(filepath.Join(server.Dir(), "data", "standby.signal"), nil, 0o644))
+	require.NoError(t, server.Restart(t.Context()))
+	b, r := open(t, connect(t, server.URL(""))), request()
+	_, acquired := b.Acquire(t.Context(), r)
+	_, inTurn := b.AcquireInTurn(t.Context(), r, time.Minute)
+	for _, err := range []error{acquired, inTurn, b.Withdraw(t.Context(), r), b.Renew(t.Context(), r), b.Join(t.Context(), r, "m"), b.Release(t.Context(), r)} {
+		require.ErrorContains(t, err, "connect to the primary")
+	}
+	_, err := b.Inspect(t.Context(), resource)
+	require.NoError(t, err)
 }
 
 func TestAClosedPoolIsAnErrorAtOnce(t *testing.T) {

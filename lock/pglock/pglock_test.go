@@ -284,13 +284,13 @@ func TestNewRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	pool := connect(t, "postgres://127.0.0.1:1/none")
 	for says, f := range map[string]func() (*pglock.Backend, error){
-		"pool is nil":            func() (*pglock.Backend, error) { return pglock.New(nil) },
-		"option is nil":          func() (*pglock.Backend, error) { return pglock.New(pool, nil) },
-		`schema name "" is`:      func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema("")) },
-		"1 to 63 bytes":          func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema(strings.Repeat("s", 64))) },
-		"without NUL":            func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema("a\x00")) },
-		"jump 0 is not positive": func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithMaxJump(0)) },
-		"for listening is nil":   func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithListen(nil)) },
+		"pool is nil":              func() (*pglock.Backend, error) { return pglock.New(nil) },
+		"option is nil":            func() (*pglock.Backend, error) { return pglock.New(pool, nil) },
+		`schema name "" is`:        func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema("")) },
+		"1 to 63 bytes":            func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema(strings.Repeat("s", 64))) },
+		"without NUL":              func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithSchema("a\x00")) },
+		"jump 0 is not positive":   func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithMaxJump(0)) },
+		"for listening is nil":     func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithListen(nil)) },
 		"not from pgx.ParseConfig": func() (*pglock.Backend, error) { return pglock.New(pool, pglock.WithListen(&pgx.ConnConfig{})) },
 		"for listening is not": func() (*pglock.Backend, error) {
 			return pglock.New(pool, pglock.WithListen(&pgx.ConnConfig{Config: pool.Config().ConnConfig.Config}))
