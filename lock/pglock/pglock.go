@@ -14,7 +14,26 @@
 // takes, and [WithListen] for a pool that goes through PgBouncer. With [WithRaise]
 // the acquisition raises the fence in the same transaction.
 //
-// A holder that crashed keeps its lease until the TTL ends.
+// # What to look after
+//
+// A holder that crashed keeps its lease until the TTL ends. So does an acquisition that
+// was given up and undone where the server got neither call in time: it is refused for
+// an hour after the release that undoes it has arrived, but a locker gives that release
+// up after 5s. After a longer outage the network may deliver the acquisition alone.
+//
+// Every call takes a connection of the pool, a renewal too. If the work under the leases
+// uses up the pool, they cannot be renewed, and are lost when their TTL ends. Give
+// the back end a pool of its own, where 2 to 4 connections are plenty, or keep
+// some of the shared one free: pgxpool has no more than 4 or the number of CPUs by
+// default.
+//
+// While any transaction in the database is old, dead versions of the rows in here
+// cannot be pruned: that of a pg_dump, a long report, a session that is idle in
+// transaction, a prepared one, a replication slot or standby with
+// hot_standby_feedback that has fallen behind. Each acquisition reads those of its
+// resource, and takes some milliseconds longer for every 1,000 acquisitions since. It
+// recovers by itself afterwards. Set idle_in_transaction_session_timeout, and read from a
+// standby without feedback what takes hours.
 package pglock
 
 import (
