@@ -58,7 +58,7 @@ func beginsTx(b *pgx.Batch) bool {
 func checkBatch(b *pgx.Batch, begins bool) error {
 	check, queries := checkAlone, b.QueuedQueries
 	if begins {
-		check, queries = checkInTx, queries[1:] // the first one is pgx's own
+		check, queries = checkQueued, queries[1:] // the first one is pgx's own
 	}
 	for i, q := range queries {
 		err := check(q.SQL)
@@ -68,6 +68,7 @@ func checkBatch(b *pgx.Batch, begins bool) error {
 		if err != nil {
 			return fmt.Errorf("%w (query %d of the batch)", err, i+1)
 		}
+		q.Arguments = checkRewritten(q.Arguments, check)
 	}
 	return nil
 }
@@ -99,9 +100,9 @@ func (g *Guard) sendBegin(ctx context.Context, b *pgx.Batch, t translator) pgx.B
 	enter := &pgx.QueuedQuery{SQL: g.sql.enterText(t.held, true), Arguments: enterArgs(t.held, g.idleTimeout)}
 	r := &beginResults{translator: t, enterSQL: enter.SQL}
 	enter.QueryRow(r.enter) // pgx calls it for what is left when the results are closed
-	conn, err := g.pool.Acquire(ctx)
+	conn, err := g.acquire(ctx)
 	if err != nil {
-		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", because(ctx, err)))
+		return pgx.FailedBatchResults(b, fmt.Errorf("pgguard: batch: no connection: %w", err))
 	}
 	r.tx = newTx(conn, t)
 	r.results = conn.SendBatch(ctx, insert(b, 1, enter))

@@ -24,7 +24,9 @@ func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
 // The fences are those of ctx now; the contexts of later calls do not matter. A
 // savepoint (Begin on the transaction) may be rolled back without losing them. A
 // statement that would end the transaction behind its back (COMMIT, ROLLBACK, not
-// ROLLBACK TO) is refused. Commit returns nil once the transaction is known to be
+// ROLLBACK TO) is refused, and so is, where others come after it in one batch or
+// string, a name that another than this transaction has prepared, or EXECUTE: it may
+// stand for COMMIT. Commit returns nil once the transaction is known to be
 // committed, [guard.ErrCommitUnknown] where a reply was lost and the outcome
 // could not be learned, and an error that says so where it was rolled back. To
 // learn it may take 7s, whether or not ctx has ended.
@@ -59,9 +61,9 @@ func (g *Guard) begin(ctx context.Context, o pgx.TxOptions, operation string) (t
 	if err := g.ready(ctx); err != nil {
 		return nil, false, err
 	}
-	conn, err := g.pool.Acquire(ctx)
+	conn, err := g.acquire(ctx)
 	if err != nil {
-		return nil, false, fmt.Errorf("pgguard: begin: %w", because(ctx, err))
+		return nil, false, fmt.Errorf("pgguard: begin: %w", err)
 	}
 	t = newTx(conn, translator{g, ctx, held})
 	t.options, t.pending = o, true

@@ -1,9 +1,13 @@
 package pgguard
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/go-fencing/fencing/internal/sqltext"
 )
@@ -17,13 +21,27 @@ var errControl = errors.New("it would end the fenced transaction early; nothing 
 // which it runs.
 func checkInTx(sql string) error {
 	var err error
+	before := ""
 	scanSQL(sql, func(words [3]string) bool {
-		if endsTx(words) {
+		switch {
+		case endsTx(words):
 			err = fmt.Errorf("pgguard: statement %s: %w; return from the function, or use Commit and Rollback", strings.ToUpper(words[0]), errControl)
+		case isOneOf(before, "execute"): // the driver can prepare COMMIT too
+			err = errors.New("pgguard: statement EXECUTE: another one follows it in the string, and it may stand for COMMIT; run it by itself; nothing was sent")
 		}
+		before = words[0]
 		return err == nil
 	})
 	return err
+}
+
+// checkQueued is checkInTx for a query of a batch. A call by itself may have a name:
+// where that stands for COMMIT nothing follows, and the next call notices.
+func checkQueued(sql string) error {
+	if err := checkInTx(sql); err != nil {
+		return err
+	}
+	return checkName(sql)
 }
 
 // checkAlone refuses sql unless it is one statement that can be the second of an
@@ -46,7 +64,91 @@ func checkAlone(sql string) error {
 	if err == nil && count == 0 {
 		err = errors.New("pgguard: the statement is empty; nothing was sent")
 	}
+	if err == nil {
+		err = checkName(sql)
+	}
 	return err
+}
+
+// checkName refuses a text that pgx may take for the name of a prepared statement,
+// and EXECUTE. What they stand for is not known here, and may be CALL or COMMIT.
+func checkName(sql string) error {
+	if isCommand(sql) {
+		return nil
+	}
+	return fmt.Errorf("pgguard: %.40q stands for a prepared statement, or is no command of PostgreSQL with what belongs to it; "+
+		"give the text of the statement, which pgx prepares by itself and once; nothing was sent", sql)
+}
+
+// commands are the words with which a statement may begin, the usual ones first and
+// without EXECUTE. Whatever else comes first is taken for a name.
+var commands = strings.Fields("select insert update delete with merge values table set show lock savepoint release rollback " +
+	"abort alter analyse analyze begin call checkpoint close cluster comment commit copy create deallocate declare discard do drop end " +
+	"explain fetch grant import listen load move notify prepare reassign refresh reindex repack reset revoke security " +
+	"start truncate unlisten vacuum wait")
+
+// isCommand reports whether sql begins with a command and goes on after it, or is
+// blank. No more is looked at.
+func isCommand(sql string) bool {
+	begun := false
+	for len(sql) > 0 {
+		kind, size, _ := sqltext.Next(sqltext.Postgres, sql)
+		token := sql[:size]
+		sql = sql[size:]
+		switch {
+		case kind.IsBlank():
+		case begun:
+			return kind != sqltext.Semicolon
+		case kind == sqltext.Semicolon, token == "(":
+		case kind != sqltext.Word || !isOneOf(token, commands...):
+			return false
+		default:
+			begun = true
+		}
+	}
+	return !begun
+}
+
+// checkStrings refuses a session in which a backslash escapes: the server would
+// see other strings in a text than the checks do.
+func checkStrings(conn *pgx.Conn) error {
+	if conn.PgConn().ParameterStatus("standard_conforming_strings") != "off" {
+		return nil
+	}
+	return errors.New("standard_conforming_strings is off in the session, so a string could hide the end of the transaction; turn it on; nothing was sent")
+}
+
+// A rewriter checks what another one has made of a statement.
+type rewriter struct {
+	pgx.QueryRewriter
+	check func(sql string) error
+}
+
+func (r rewriter) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	sql, args, err := r.QueryRewriter.RewriteQuery(ctx, conn, sql, args)
+	if err == nil {
+		err = r.check(sql)
+	}
+	return sql, args, err
+}
+
+// checkRewritten returns args with every rewriter among the options at their
+// beginning checked. Those of pgx put nothing but placeholders into a text.
+func checkRewritten(args []any, check func(sql string) error) []any {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case pgx.NamedArgs, pgx.StrictNamedArgs, pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		case pgx.QueryRewriter:
+			if checked, ok := arg.(rewriter); ok { // of a batch that was refused elsewhere
+				arg = checked.QueryRewriter
+			}
+			args = slices.Clone(args)
+			args[i] = rewriter{arg, check}
+		default:
+			return args
+		}
+	}
+	return args
 }
 
 func endsTx(words [3]string) bool {

@@ -34,7 +34,8 @@ import (
 // args may begin with a [pgx.QueryRewriter] such as [pgx.NamedArgs]. A
 // [pgx.QueryExecMode] and result formats are refused, because pgx's batches do
 // not take them; set the mode on the pool. So are several statements in one
-// string, and CALL, DO and transaction control: use InTx.
+// string, and CALL, DO and transaction control: use InTx. So is the name of a
+// prepared statement, and EXECUTE, which may stand for one of those: give the text.
 func (g *Guard) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	c, err := g.send(ctx, sql, args)
 	if err != nil {
@@ -111,15 +112,15 @@ func (g *Guard) send(ctx context.Context, sql string, args []any) (*call, error)
 	}
 	var b pgx.Batch
 	b.Queue(g.sql.enterText(held, false), enterArgs(held, 0)...) // 0: it never sits idle
-	b.Queue(sql, args...)
+	b.Queue(sql, checkRewritten(args, checkAlone)...)
 	return g.sendCall(ctx, held, &b)
 }
 
 // sendCall sends a batch that begins with enter.
 func (g *Guard) sendCall(ctx context.Context, held []guard.Fence, b *pgx.Batch) (*call, error) {
-	conn, err := g.pool.Acquire(ctx)
+	conn, err := g.acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("pgguard: %w", because(ctx, err))
+		return nil, fmt.Errorf("pgguard: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		conn.Release()
@@ -130,6 +131,19 @@ func (g *Guard) sendCall(ctx context.Context, held []guard.Fence, b *pgx.Batch) 
 		return nil, c.close(g.sql.notEntered(b.QueuedQueries[0].SQL, err))
 	}
 	return c, nil
+}
+
+// acquire returns a connection whose session is fit for fenced statements.
+func (g *Guard) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return nil, because(ctx, err)
+	}
+	if err := checkStrings(conn.Conn()); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // checkArgs refuses the options that a batch would take for arguments.

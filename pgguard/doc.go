@@ -24,6 +24,12 @@
 // this: on the same pool, in psql, or on the connection that [pgx.Tx.Conn] hands
 // out. The trigger that migrations.Protect writes stops those by accident.
 //
+// The texts of statements are looked at, so that none leaves the transaction of its
+// fence, with the strings of standard_conforming_strings: a session in which that is
+// off is refused. What a rewriter makes of a text is looked at too. A prepared
+// statement whose name begins with a command and a space, as "select x" does, is
+// taken for that command: give none of COMMIT or CALL such a name.
+//
 // # Errors
 //
 // A refused fence is [guard.ErrStale] or [guard.ErrNotRaised], with the facts in

@@ -26,7 +26,8 @@ type tx struct {
 	failed  error // why it could not be begun, or not be entered
 	receipt receipt
 	closed  bool
-	ending  error // of a function that was not to end it
+	ending  error           // of a function that was not to end it
+	named   map[string]bool // the statements that it has prepared
 }
 
 // What InTx returns where the function has ended the transaction and returned nil.
@@ -158,7 +159,21 @@ func (s *statements) check(sql string) error {
 	if s.outer.ended() {
 		return fmt.Errorf("pgguard: %w", errEnded)
 	}
+	if !s.outer.closed { // after which the connection is another's
+		if err := checkStrings(s.outer.conn); err != nil {
+			return fmt.Errorf("pgguard: %w", err)
+		}
+	}
 	return checkInTx(sql)
+}
+
+// checkQueued is the function of this name, and knows the names of statements that
+// were checked when this transaction prepared them.
+func (s *statements) checkQueued(sql string) error {
+	if s.outer.named[sql] {
+		return nil
+	}
+	return checkQueued(sql)
 }
 
 // checkBegun is check for a call that carries nothing: it has the transaction begun.
@@ -191,6 +206,7 @@ func (s *statements) execRaw(ctx context.Context, sql string, args ...any) (pgco
 	if err := s.check(sql); err != nil {
 		return pgconn.CommandTag{}, err
 	}
+	args = checkRewritten(args, checkInTx)
 	results, err := s.outer.carry(ctx, sql, args, len(args) > 0)
 	if err != nil {
 		return pgconn.CommandTag{}, err
@@ -206,6 +222,7 @@ func (s *statements) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	if err := s.check(sql); err != nil {
 		return noRows{err}, err
 	}
+	args = checkRewritten(args, checkInTx)
 	results, err := s.outer.carry(ctx, sql, args, true)
 	if err != nil {
 		return noRows{err}, err
@@ -224,7 +241,7 @@ func (s *statements) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 	if s.outer.pending || s.outer.failed != nil {
 		return firstRow(s.Query(ctx, sql, args...))
 	}
-	return txRow{s.Tx.QueryRow(ctx, sql, args...), s.translate}
+	return txRow{s.Tx.QueryRow(ctx, sql, checkRewritten(args, checkInTx)...), s.translate}
 }
 
 func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
@@ -232,7 +249,14 @@ func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.Sta
 		return nil, err
 	}
 	sd, err := s.Tx.Prepare(ctx, name, sql)
-	return sd, s.translate(err)
+	if err != nil {
+		return nil, s.translate(err)
+	}
+	if s.outer.named == nil {
+		s.outer.named = map[string]bool{}
+	}
+	s.outer.named[name] = true
+	return sd, nil
 }
 
 func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -240,9 +264,10 @@ func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 		return pgx.FailedBatchResults(b, err)
 	}
 	for _, q := range b.QueuedQueries {
-		if err := checkInTx(q.SQL); err != nil {
+		if err := s.checkQueued(q.SQL); err != nil {
 			return pgx.FailedBatchResults(b, err)
 		}
+		q.Arguments = checkRewritten(q.Arguments, s.checkQueued)
 	}
 	results, err := s.outer.carryBatch(ctx, b)
 	if err != nil {
