@@ -32,16 +32,19 @@ func Enter(ctx context.Context, tx pgx.Tx, fences ...guard.Fence) error {
 
 // Enter is [Enter] with the schema and the idle timeout of the guard.
 func (g *Guard) Enter(ctx context.Context, tx pgx.Tx, fences ...guard.Fence) error {
-	if err := g.ready(ctx); err != nil {
-		return err
-	}
 	if len(fences) == 0 {
 		var err error
 		if fences, err = g.fences(ctx, "enter"); err != nil {
 			return err
 		}
 	}
-	return enter(ctx, tx, &g.sql, g.idleTimeout, fences, func(err error, held []guard.Fence) error { return g.refused(ctx, err, held) })
+	err := enter(ctx, tx, &g.sql, g.idleTimeout, fences, func(err error, held []guard.Fence) error { return g.refused(ctx, err, held) })
+	if err != nil {
+		return err
+	}
+	// In the transaction, because the pool may have no other connection; and after
+	// entering, because above READ COMMITTED the first statement takes the snapshot.
+	return g.readyOn(ctx, tx)
 }
 
 func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.Fence, translate func(error, []guard.Fence) error) error {

@@ -268,6 +268,21 @@ func TestPoolThatCannotServe(t *testing.T) {
 	})
 }
 
+// What the pool has may all be in transactions that wait to be entered.
+func TestEnterNeedsNoOtherConnection(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		pool := newPool(t, db.url, func(c *pgxpool.Config) {
+			c.MaxConns = 1
+			c.ConnConfig.DefaultQueryExecMode = db.pool.Config().ConnConfig.DefaultQueryExecMode
+		})
+		g := newGuard(t, pool)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return g.Enter(ctx, tx) }))
+	})
+}
+
 func TestRetryable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

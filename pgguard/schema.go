@@ -19,12 +19,18 @@ const (
 )
 
 // ready checks the schema until it was found fit once.
-func (g *Guard) ready(ctx context.Context) error {
+func (g *Guard) ready(ctx context.Context) error { return g.readyOn(ctx, g.pool) }
+
+// readyOn is ready on a connection that the caller has.
+func (g *Guard) readyOn(ctx context.Context, conn interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) error {
 	if g.checked.Load() {
 		return nil
 	}
 	var version, protocol int
-	if err := g.pool.QueryRow(ctx, g.sql.check).Scan(&version, &protocol); err != nil {
+	if err := conn.QueryRow(ctx, g.sql.check).Scan(&version, &protocol); err != nil {
 		return fmt.Errorf("pgguard: check the fence schema: %w", because(ctx, g.sql.missing(err)))
 	}
 	switch {
