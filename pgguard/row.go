@@ -44,7 +44,7 @@ type RowUpdate struct {
 //   - [pgx.ErrNoRows] if there is no row of that key, or [ErrFilter] as well if
 //     there is one and the filter kept it from being changed;
 //   - another error, which has aborted the transaction, if the key pins several
-//     rows.
+//     rows or several were changed.
 //
 // In all these cases nothing was written. tx is a transaction, or a pool or
 // [Guard] for a transaction of its own.
@@ -83,7 +83,7 @@ func UpdateRow(ctx context.Context, tx interface {
 	switch {
 	case err != nil:
 		return fmt.Errorf("pgguard: update row of %s: %w", u.Table.Sanitize(), severalRows(err))
-	case changed == 1:
+	case changed:
 		return nil
 	case token == nil:
 		return fmt.Errorf("pgguard: update row of %s: no row of that key, nothing was written: %w", u.Table.Sanitize(), pgx.ErrNoRows)
@@ -96,11 +96,10 @@ func UpdateRow(ctx context.Context, tx interface {
 	}
 }
 
-func readUpdate(results pgx.BatchResults) (changed int64, token *guard.Token, met bool, err error) {
-	tag, err := results.Exec()
-	if err != nil {
-		return 0, nil, false, err
+func readUpdate(results pgx.BatchResults) (changed bool, token *guard.Token, met bool, err error) {
+	if err := results.QueryRow().Scan(&changed); err != nil {
+		return false, nil, false, err
 	}
 	err = results.QueryRow().Scan(&token, &met)
-	return tag.RowsAffected(), token, met, err
+	return changed, token, met, err
 }

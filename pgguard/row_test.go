@@ -130,6 +130,24 @@ func TestUpdateRowThatPinsSeveralRowsWritesNothing(t *testing.T) {
 	})
 }
 
+// The look does not see what the update has moved from under the key.
+func TestUpdateRowThatChangesSeveralRowsWritesNothing(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 33, "A")
+		db.must("create table if not exists part (kind text, stock int, fence_token bigint not null default 0)")
+		db.must(`create or replace function moved() returns trigger language plpgsql as $$ begin new.kind = 'moved'; return new; end $$`)
+		db.must("create or replace trigger moved before update on part for each row execute function moved()")
+		db.must("truncate part")
+		db.must("insert into part values ('a', 1), ('a', 2)")
+		err := pgguard.UpdateRow(ctx, db.pool, pgguard.RowUpdate{
+			Table: pgx.Identifier{"part"}, Resource: guard.Fences(ctx)[0].Resource,
+			Key: map[string]any{"kind": "a"}, Set: map[string]any{"stock": 9},
+		})
+		require.ErrorContains(t, err, "several rows, nothing was written")
+		require.Equal(t, 3, one[int](db, "select sum(stock)::int from part"))
+	})
+}
+
 func TestUpdateRowQuotesNames(t *testing.T) {
 	eachMode(t, func(t *testing.T, db *database) {
 		ctx, _ := db.raised(unique("r"), 33, "A")
@@ -168,17 +186,20 @@ func TestUpdateRowRefusesNonsenseBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	ctx := guard.NewContext(t.Context(), fence("r", 1, "A"))
 	for want, change := range map[string]func(u *pgguard.RowUpdate){
-		"no name":         func(u *pgguard.RowUpdate) { u.Table = nil },
-		"is empty":        func(u *pgguard.RowUpdate) { u.Table = pgx.Identifier{"public", ""} },
-		"NUL":             func(u *pgguard.RowUpdate) { u.Key = map[string]any{"i\x00d": 1} },
-		"no column":       func(u *pgguard.RowUpdate) { u.Key = nil },
-		"equals nothing":  func(u *pgguard.RowUpdate) { u.Key = map[string]any{"id": nil} },
-		"use Filter":      func(u *pgguard.RowUpdate) { u.Key = map[string]any{"id": pgguard.Expr("?", 1)} },
-		"Key and in Set":  func(u *pgguard.RowUpdate) { u.Set = map[string]any{"id": 1} },
-		"the fence's own": func(u *pgguard.RowUpdate) { u.Set = map[string]any{"fence_token": 1} },
-		"more ?":          func(u *pgguard.RowUpdate) { u.Filter = pgguard.Expr("a = ? and b = ?", 1) },
-		"fewer ?":         func(u *pgguard.RowUpdate) { u.Set = map[string]any{"a": pgguard.Expr("'?'", 1)} },
-		"no text":         func(u *pgguard.RowUpdate) { u.Filter = pgguard.Expr("", 1) },
+		"no name":           func(u *pgguard.RowUpdate) { u.Table = nil },
+		"is empty":          func(u *pgguard.RowUpdate) { u.Table = pgx.Identifier{"public", ""} },
+		"NUL":               func(u *pgguard.RowUpdate) { u.Key = map[string]any{"i\x00d": 1} },
+		"no column":         func(u *pgguard.RowUpdate) { u.Key = nil },
+		"equals nothing":    func(u *pgguard.RowUpdate) { u.Key = map[string]any{"id": nil} },
+		"use Filter":        func(u *pgguard.RowUpdate) { u.Key = map[string]any{"id": pgguard.Expr("?", 1)} },
+		"Key and in Set":    func(u *pgguard.RowUpdate) { u.Set = map[string]any{"id": 1} },
+		"the fence's own":   func(u *pgguard.RowUpdate) { u.Set = map[string]any{"fence_token": 1} },
+		"more ?":            func(u *pgguard.RowUpdate) { u.Filter = pgguard.Expr("a = ? and b = ?", 1) },
+		"fewer ?":           func(u *pgguard.RowUpdate) { u.Set = map[string]any{"a": pgguard.Expr("'?'", 1)} },
+		"do not match":      func(u *pgguard.RowUpdate) { u.Filter = pgguard.Expr("true) or (true") },
+		"expression \"(1\"": func(u *pgguard.RowUpdate) { u.Set = map[string]any{"a": pgguard.Expr("(1")} },
+		"\"')' + 1) --\"":   func(u *pgguard.RowUpdate) { u.Set = map[string]any{"a": pgguard.Expr("')' + 1) --")} },
+		"no text":           func(u *pgguard.RowUpdate) { u.Filter = pgguard.Expr("", 1) },
 	} {
 		u := sale("r", "x")
 		change(&u)

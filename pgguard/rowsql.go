@@ -41,8 +41,18 @@ func (q *query) value(v any) string {
 func (q *query) expression(e Expression) (string, error) {
 	var b strings.Builder
 	left := e.args
+	open := 0
 	for sql := e.sql; len(sql) > 0; {
 		_, size, _ := sqltext.Next(sqltext.Postgres, sql) // a question mark in a literal is not one token
+		switch sql[:size] {
+		case "(":
+			open++
+		case ")":
+			open--
+		}
+		if open < 0 { // it would end what it is put into
+			break
+		}
 		switch {
 		case strings.HasPrefix(sql, "??"):
 			b.WriteByte('?')
@@ -56,6 +66,9 @@ func (q *query) expression(e Expression) (string, error) {
 			left = left[1:]
 		}
 		sql = sql[size:]
+	}
+	if open != 0 {
+		return "", fmt.Errorf("the parentheses of expression %q do not match", e.sql)
 	}
 	if len(left) > 0 {
 		return "", fmt.Errorf("expression %q has fewer ? than its %d arguments", e.sql, len(e.args))
@@ -91,11 +104,12 @@ func (u RowUpdate) statements(token guard.Token) (update, look query, err error)
 	if err != nil {
 		return update, look, err
 	}
-	update.sql = "update " + table + " set " + strings.Join(sets, ", ") +
-		" where " + where + filter + " and coalesce(" + column + ", 0) <= " + stamp
+	// What was changed, and below the token, is a scalar subquery: of several rows it
+	// makes an error of the server, which aborts the transaction.
+	update.sql = "with changed as (update " + table + " set " + strings.Join(sets, ", ") +
+		" where " + where + filter + " and coalesce(" + column + ", 0) <= " + stamp +
+		" returning true) select coalesce((select * from changed), false)"
 
-	// The token is a scalar subquery, so that the server aborts the transaction if
-	// the key pins several rows.
 	where, filter, err = u.conditions(&look)
 	look.sql = "select (select coalesce(" + column + ", 0) from " + table + " where " + where + ")," +
 		" exists (select from " + table + " where " + where + filter + ")"
@@ -157,7 +171,7 @@ func (u RowUpdate) validate() error {
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// severalRows explains the cardinality violation that the look provokes.
+// severalRows explains the cardinality violation that both statements provoke.
 func severalRows(err error) error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "21000" {
 		return fmt.Errorf("the key pins several rows, nothing was written: %w", err)
