@@ -54,9 +54,12 @@ func checkAlone(sql string) error {
 	count := 0
 	scanSQL(sql, func(words [3]string) bool {
 		count++
-		if endsTx(words) || isOneOf(words[0], "begin", "start", "call", "do") {
+		switch {
+		case endsTx(words), isOneOf(words[0], "begin", "start", "call", "do"):
 			err = fmt.Errorf("pgguard: statement %s: outside InTx %w; use InTx", strings.ToUpper(words[0]), errControl)
-		} else if count > 1 {
+		case isOneOf(words[0], "copy"): // a batch has no place for its data, and the connection breaks
+			err = errors.New("pgguard: statement COPY: use CopyFrom, or InTx with the PgConn of tx.Conn(); nothing was sent")
+		case count > 1:
 			err = errors.New("pgguard: several statements in one string; use InTx or SendBatch; nothing was sent")
 		}
 		return err == nil

@@ -91,6 +91,7 @@ func TestLexicalChecks(t *testing.T) {
 		"start transaction":                     {true, false},
 		"":                                      {true, false},
 		"execute p":                             {true, false},
+		"copy t to stdout":                      {true, false},
 		"execute p; select 1":                   {false, false},
 		"settle":                                {true, false},
 		"settle;":                               {true, false},

@@ -31,10 +31,13 @@ import (
 // [guard.ErrCommitUnknown]; use [Guard.InTx], which can find out, or
 // [Guard.Once], where that matters.
 //
+// Within the function of [Guard.InTx] or [Guard.Once], call Exec of its tx: the guard's
+// own is another transaction, and may have to wait for the function's; see InTx.
+//
 // args may begin with a [pgx.QueryRewriter] such as [pgx.NamedArgs]. A
 // [pgx.QueryExecMode] and result formats are refused, because pgx's batches do
 // not take them; set the mode on the pool. So are several statements in one
-// string, and CALL, DO and transaction control: use InTx. So is the name of a
+// string, and CALL, DO, COPY and transaction control: use InTx. So is the name of a
 // prepared statement, and EXECUTE, which may stand for one of those: give the text.
 func (g *Guard) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	c, err := g.send(ctx, sql, args)

@@ -49,7 +49,7 @@ func (g *Guard) readyOn(ctx context.Context, conn interface {
 }
 
 // missing explains an error of a call into the fence schema that says that there
-// is no such schema, or that this role may not use it.
+// is no such schema, or that this role may not use it, or not on this server.
 func (t *texts) missing(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -60,6 +60,8 @@ func (t *texts) missing(err error) error {
 		return fmt.Errorf("%w: it is missing in this database; run \"%s\": %w", ErrSchema, t.migrate, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%w: this role may not use it; grant it USAGE on the schema and EXECUTE on its functions: %w", ErrSchema, err)
+	case "25006": // read_only_sql_transaction
+		return fmt.Errorf("the server is a standby, or the session is read-only; connect to the primary: %w", err)
 	}
 	return err
 }

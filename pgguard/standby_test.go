@@ -21,10 +21,14 @@ func TestS41_StandbyIsRefused(t *testing.T) {
 	require.True(t, one[bool](db, "select pg_is_in_recovery()"))
 	for name, call := range everyCall(ctx, db.guard) {
 		if name != "Raise" { // repeating the fence in force changes nothing, see below
-			require.ErrorContains(t, call(), "SQLSTATE 25006", name)
+			err := call()
+			require.ErrorContains(t, err, "SQLSTATE 25006", name)
+			require.ErrorContains(t, err, "connect to the primary", name)
 		}
 	}
 	require.NoError(t, db.guard.Raise(t.Context(), a))
-	require.ErrorContains(t, db.guard.Raise(t.Context(), fence("r", 34, "B")), "SQLSTATE 25006")
+	err := db.guard.Raise(t.Context(), fence("r", 34, "B"))
+	require.ErrorContains(t, err, "SQLSTATE 25006")
+	require.ErrorContains(t, err, "connect to the primary")
 	require.NotErrorIs(t, db.guard.InTx(ctx, nothing), guard.ErrStale)
 }

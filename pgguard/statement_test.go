@@ -102,6 +102,7 @@ func TestStatementsThatWouldLeaveTheImplicitTransaction(t *testing.T) {
 		for _, sql := range []string{
 			"commit", "Begin", "start transaction", "rollback", "/**/end", "abort", "prepare transaction 'p'",
 			"call leave('" + id + "')", "do $$ begin commit; update item set stock = 1; end $$",
+			"copy item to stdout", "copy item from stdin",
 			"select 1; commit", "select 1; select 2", "", " -- nothing", ";",
 		} {
 			_, err := db.guard.Exec(ctx, sql)

@@ -139,6 +139,7 @@ func TestFencedTransactionEndsHoweverItsFunctionIsLeft(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+		require.ErrorContains(t, err, "nothing was written: a statement had failed; return its error")
 
 		// The only connection of the pool is free again, and in no transaction.
 		require.NoError(t, g.InTx(ctx, inserts(ctx, "good")))
