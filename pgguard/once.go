@@ -22,6 +22,9 @@ const maxOperation = 512 // bytes, as in the table fencing.operation
 // and runs fn only if that is rolled back. Claiming the name costs no round trip
 // of its own.
 //
+// As in InTx, fn works on its tx alone. A Once of the same operation within fn waits
+// for the outer one, until the idle timeout ends that.
+//
 // Names live in the table operation of the fence schema; delete those that are
 // older than the longest time in which a client may repeat itself.
 func (g *Guard) Once(ctx context.Context, operation string, fn func(tx pgx.Tx) error) error {
