@@ -23,7 +23,7 @@ import (
 // back and the panic goes on. fn must not end the transaction itself, which the
 // error says where it did and returned nil, and must not keep it.
 //
-// Everything that fn writes goes through tx. A call of the guard itself or of the pool
+// Everything that fn does goes through tx. A call of the guard itself
 // in fn, as of a repository that was not given tx, is a transaction of its own: while a
 // raise waits for this one it stands in line behind that raise, and nothing gets on
 // until the idle timeout ends this transaction.

@@ -29,11 +29,11 @@ var commandLua string
 //go:embed leave.lua
 var leaveLua string
 
-// before is on one line, so that the lines in errors of a script are its own.
-var (
-	before = oneLine(currentLua + checkLua + bodyLua)
-	after  = "\nend, keys, argv)\n" + leaveLua
-)
+// A script of the caller's is between these. The first is on one line, so that the
+// lines in errors of the script are its own.
+var before = oneLine("do\n" + currentLua + checkLua + "end\n" + bodyLua + leaveLua + "end)(function(KEYS, ARGV)\n")
+
+const after = "\nend)"
 
 func oneLine(source string) string {
 	var b strings.Builder

@@ -69,6 +69,10 @@ func TestErrorsOfAScriptAreItsOwn(t *testing.T) {
 	require.ErrorContains(t, run("local x\nreturn x.y"), "user_script:2:")
 	require.ErrorContains(t, run("error('thrown')"), "thrown")
 	require.ErrorContains(t, run("return nonsense"), "nonexistent global variable")
+	for _, name := range []string{"n", "current", "keys", "argv", "done", "reply", "body", "failure"} {
+		require.ErrorContains(t, run("return "+name), "nonexistent global variable '"+name+"'", "our names are not the script's")
+		require.Error(t, run(name+" = 5"), "nor set by it")
+	}
 	err = run("return 1\nreturn 2")
 	require.ErrorContains(t, err, "the script is no Lua")
 	require.ErrorContains(t, err, "nothing was written")
