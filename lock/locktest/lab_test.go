@@ -16,6 +16,7 @@ type lab struct {
 	mu    sync.Mutex
 	last  map[string]guard.Token
 	locks map[string]grant
+	asked map[string]bool // for a release, by nonce, in vain
 }
 
 // A grant is a lock while it is held.
@@ -45,6 +46,7 @@ type flaw struct {
 	expiryRestarts    bool
 	releasesForAnyone bool
 	releaseSaysYes    bool // whatever it came to
+	repeatSaysYes     bool // ... if it comes again
 	releaseDoesNot    bool // free the lock
 	renewCreates      bool
 	renewsForAnyone   bool
@@ -75,7 +77,7 @@ func newLab(f flaw) *lab {
 	if f.validOwner == nil {
 		f.validOwner = lock.Request.ValidateOwner
 	}
-	return &lab{flaw: f, last: make(map[string]guard.Token), locks: make(map[string]grant)}
+	return &lab{flaw: f, last: make(map[string]guard.Token), locks: make(map[string]grant), asked: make(map[string]bool)}
 }
 
 func (l *lab) Acquire(ctx context.Context, r lock.Request) (guard.Token, error) {
@@ -147,7 +149,9 @@ func (l *lab) Release(ctx context.Context, r lock.Request) error {
 	g, held := l.live(name)
 	switch {
 	case !held || !l.releasesForAnyone && !l.same(g.nonce, r.Nonce):
-		if l.releaseSaysYes {
+		again := l.asked[r.Nonce]
+		l.asked[r.Nonce] = true
+		if l.releaseSaysYes || again && l.repeatSaysYes {
 			return nil
 		}
 		return lock.ErrLost

@@ -48,6 +48,7 @@ func TestBrokenBackEndsAreCaught(t *testing.T) {
 		"renewal does not compare the nonce":    {flaw{renewsForAnyone: true}, []string{"S27_RenewNeverCreates", "S27_ReleaseNeverTouchesASuccessor", "OwnershipIsEqualityNotPrefix"}},
 		"a release does not compare the nonce":  {flaw{releasesForAnyone: true}, []string{"S27_ReleaseNeverTouchesASuccessor", "OwnershipIsEqualityNotPrefix", "TTLFreesTheLock"}},
 		"a release that frees nothing succeeds": {flaw{releaseSaysYes: true}, []string{"ReleaseOfWhatWasNeverHeld", "OwnershipIsEqualityNotPrefix", "TTLFreesTheLock"}},
+		"a repeated release succeeds":           {flaw{repeatSaysYes: true}, []string{"ReleaseOfWhatWasNeverHeld", "TTLFreesTheLock"}},
 		"a release frees nothing":               {flaw{releaseDoesNot: true}, []string{"OneHolderAtATime", "TokensGrow", "S15_OrderOfTokensIsOrderOfHolders"}},
 
 		"nonces are compared up to the shorter one": {flaw{same: func(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }}, []string{"OwnershipIsEqualityNotPrefix"}},

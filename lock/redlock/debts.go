@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +54,7 @@ func (n *node) settle() {
 			if !ok {
 				return
 			}
-			if time.Now().Before(d.until) && n.pay(d) != nil {
+			if time.Now().Before(d.until) && unheard(n.pay(d)) {
 				break // as good as all of the others
 			}
 			n.debts.mu.Lock()
@@ -77,9 +79,20 @@ func (n *node) nextDebt() (d debt, ok bool) {
 func (n *node) pay(d debt) error {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultNodeTimeout)
 	defer cancel()
-	err := d.script.Run(ctx, n.rdb, d.keys, d.args...).Err()
-	if errors.Is(err, redis.ErrClosed) { // by its owner, who wants no more of it
-		return nil
+	return d.script.Run(ctx, n.rdb, d.keys, d.args...).Err()
+}
+
+// passing are the errors of a node that does nothing at all, for now: all of its debts
+// get the same one. Any other is about the keys of one debt, and would be the same the
+// next time.
+var passing = []string{"LOADING", "BUSY", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS"}
+
+// unheard reports whether the node that a call ended with err at is to be told again.
+func unheard(err error) bool {
+	if err == nil || errors.Is(err, redis.ErrClosed) { // by its owner, who wants no more of it
+		return false
 	}
-	return err
+	answer, answered := errors.AsType[redis.Error](err)
+	// Before Redis 7 the error of a command in a script does not begin with its code.
+	return !answered || slices.ContainsFunc(passing, func(code string) bool { return strings.Contains(answer.Error(), code) })
 }

@@ -45,3 +45,11 @@ func (b *Backend) LockKey(resource string) string { return b.config.scheme.Lock(
 
 // FenceKey is where a node's memory is.
 func (b *Backend) FenceKey() string { return b.config.scheme.Counter("") }
+
+// Owed returns how many debts a node has.
+func (b *Backend) Owed(node int) int {
+	d := &b.nodes[node].debts
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.owed)
+}

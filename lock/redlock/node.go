@@ -35,7 +35,7 @@ type call struct {
 	script *redis.Script
 	keys   []string
 	args   []any
-	insist time.Duration // for how long it is repeated to a node that does not answer
+	insist time.Duration // for how long it is repeated to a node that has not heard it
 }
 
 // An answer is what one node says to one call.
@@ -128,7 +128,7 @@ func (b *Backend) ask(ctx context.Context, limit time.Duration, nodes []*node, c
 			if a.err != nil && ctx.Err() != nil {
 				a.err = p.missing() // in one way or the other
 			}
-			if a.err != nil && c.insist > 0 {
+			if c.insist > 0 && unheard(a.err) {
 				n.owe(debt{c.script, c.keys, c.args, time.Now().Add(c.insist)})
 			}
 			p.answers <- a

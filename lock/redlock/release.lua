@@ -1,13 +1,18 @@
 -- Frees this node's lock of a nonce.
 -- KEYS: lock, mark of the nonce. ARGV: nonce, life of the mark in ms.
 -- Returns {'yes'} or {'no'}.
-local held = redis.call('HGET', KEYS[1], 'nonce')
--- The mark says that this nonce is out, whatever comes late: its release again, from
--- a client that missed the reply, is no loss; its grant is refused.
-local again = redis.call('EXISTS', KEYS[2]) == 1
-redis.call('SET', KEYS[2], '', 'PX', ARGV[2])
-if held ~= ARGV[1] then
-  return {again and 'yes' or 'no'}
+local has = redis.call('HGET', KEYS[1], 'nonce') == ARGV[1]
+local left = has or redis.call('GET', KEYS[2]) == 'left'
+-- Freeing comes before the mark, which a server without memory refuses as the first
+-- write of a script.
+if has then
+  redis.call('DEL', KEYS[1])
 end
-redis.call('DEL', KEYS[1])
-return {'yes'}
+-- The mark says that this nonce is out, whatever comes late: its release again, from
+-- a client that missed the reply, is answered as before; its grant is refused. A server
+-- without memory refuses that as well.
+local marked = redis.pcall('SET', KEYS[2], left and 'left' or 'lost', 'PX', ARGV[2])
+if marked.err and not string.find(marked.err, 'OOM', 1, true) then
+  return marked
+end
+return {left and 'yes' or 'no'}
