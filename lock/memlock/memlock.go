@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ type Backend struct {
 	mu       sync.Mutex
 	last     guard.Token // of every resource: one counter, so that a free resource leaves nothing behind
 	locks    map[string]*held
+	sweep    int // the number of locks at which expired ones are looked for
 	queues   map[string][]contender
 	watchers map[string][]watcher
 }
@@ -77,6 +79,7 @@ func (b *Backend) acquire(ctx context.Context, r lock.Request) (guard.Token, err
 		return 0, &lock.HeldError{Resource: r.Resource, Holder: h.holder, Remaining: time.Until(h.expires)}
 	}
 	if h == nil {
+		b.forget()
 		h = &held{nonce: r.Nonce, holder: r.Holder, members: []string{r.Nonce}}
 	}
 	if h.token == 0 || h.token <= r.After {
@@ -291,4 +294,18 @@ func (b *Backend) live(resource string) *held {
 		return nil
 	}
 	return h
+}
+
+// forget drops the locks that nobody released and that have expired, and the queues
+// that all have left, whenever there are twice as many locks as after the last time.
+func (b *Backend) forget() {
+	if len(b.locks) < b.sweep {
+		return
+	}
+	now := time.Now()
+	maps.DeleteFunc(b.locks, func(_ string, h *held) bool { return !now.Before(h.expires) })
+	maps.DeleteFunc(b.queues, func(_ string, queue []contender) bool {
+		return !slices.ContainsFunc(queue, func(c contender) bool { return !c.until.Before(now) })
+	})
+	b.sweep = max(64, 2*len(b.locks))
 }
