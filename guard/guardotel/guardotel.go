@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -30,10 +31,10 @@ type options struct {
 // An Option configures the observer.
 type Option func(*options)
 
-// WithTracerProvider sets where spans go. Defaults to the global provider.
+// WithTracerProvider sets where spans go. Defaults to the global provider, as does nil.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
 
-// WithMeterProvider sets where metrics go. Defaults to the global provider.
+// WithMeterProvider sets where metrics go. Defaults to the global provider, as does nil.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
 
 // New returns an observer that keeps the metrics and, where the context of an event
@@ -48,12 +49,18 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) 
 // is never reported: whoever knows it can release the lock or enter as its holder.
 // The error is that of the meter provider.
 func New(opts ...Option) (guard.Observer, error) {
-	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	var o options
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, errors.New("guardotel: an option is nil")
 		}
 		opt(&o)
+	}
+	if isNil(o.tracers) {
+		o.tracers = otel.GetTracerProvider()
+	}
+	if isNil(o.meters) {
+		o.meters = otel.GetMeterProvider()
 	}
 	m, err := newMeters(o.meters.Meter(scope))
 	if err != nil {
@@ -64,6 +71,12 @@ func New(opts ...Option) (guard.Observer, error) {
 		metrics.Record(&e, m)
 		t.trace(&e)
 	}, nil
+}
+
+// isNil reports whether a provider is nil, or a nil pointer to one.
+func isNil(provider any) bool {
+	v := reflect.ValueOf(provider)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // meters are the instruments, with the options of every series made once.

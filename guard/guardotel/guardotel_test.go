@@ -246,3 +246,17 @@ func TestNewRefusesANilOption(t *testing.T) {
 	_, err := guardotel.New(nil)
 	require.ErrorContains(t, err, "option is nil")
 }
+
+func TestANilProviderIsTheGlobalOne(t *testing.T) {
+	t.Parallel()
+	var tracers *sdktrace.TracerProvider
+	var meters *metric.MeterProvider
+	for _, opts := range [][]guardotel.Option{
+		{guardotel.WithTracerProvider(nil), guardotel.WithMeterProvider(nil)},
+		{guardotel.WithTracerProvider(tracers), guardotel.WithMeterProvider(meters)},
+	} {
+		o, err := guardotel.New(opts...)
+		require.NoError(t, err)
+		o.Observe(guard.Event{Kind: guard.EventAcquired, Context: t.Context()})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +26,7 @@ import (
 // nothing is registered. To tell two lockers apart, wrap the registerer
 // (prometheus.WrapRegistererWith).
 func New(reg prometheus.Registerer) (guard.Observer, error) {
-	if reg == nil {
+	if v := reflect.ValueOf(reg); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("guardprom: the registerer is nil")
 	}
 	c := newCollector()

@@ -206,3 +206,12 @@ func BenchmarkObserver(b *testing.B) {
 		})
 	}
 }
+
+func TestNewRefusesANilRegisterer(t *testing.T) {
+	t.Parallel()
+	var registry *prometheus.Registry
+	for _, reg := range []prometheus.Registerer{nil, registry} {
+		_, err := guardprom.New(reg)
+		require.ErrorContains(t, err, "registerer is nil")
+	}
+}
