@@ -8,3 +8,10 @@ type Config = config
 
 // Dir is where the nodes of a resource are.
 func (b *Backend) Dir(resource string) string { return b.dir(resource) }
+
+// Leftovers returns of how many holds there may be nodes that nobody wants.
+func (b *Backend) Leftovers() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.leftovers)
+}

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"path"
 	"time"
 
@@ -24,6 +23,7 @@ type hold struct {
 	released bool   // by a call
 	creating int    // creations under way
 	unsure   bool   // a creation was not answered
+	session  int64  // of the last creation, 0 if there was none in any
 }
 
 // hold returns that of a mark, new if there is none, and whether it was released. Its
@@ -75,15 +75,12 @@ func (b *Backend) found(h *hold, mine []node) {
 // drop forgets a hold for which nothing was done. What may exist ends in its time, or
 // when it is released.
 func (b *Backend) drop(h *hold) {
-	if b.nothing(h) {
+	b.mu.Lock()
+	nothing := h.name == "" && !h.unsure && h.creating == 0
+	b.mu.Unlock()
+	if nothing {
 		b.forget(h)
 	}
-}
-
-func (b *Backend) nothing(h *hold) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return h.name == "" && !h.unsure && h.creating == 0
 }
 
 // known returns the hold of a mark, nil if there is none.
@@ -155,6 +152,12 @@ func (b *Backend) forget(h *hold) {
 	b.end(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.unlist(h)
+}
+
+// unlist needs the mutex.
+func (b *Backend) unlist(h *hold) {
+	delete(b.leftovers, h)
 	if h.creating == 0 && b.holds[h.dir+"/"+h.mark] == h {
 		delete(b.holds, h.dir+"/"+h.mark)
 	}
@@ -176,6 +179,7 @@ func (b *Backend) create(ctx context.Context, h *hold, data []byte) error {
 func (b *Backend) created(h *hold, created string, err error) {
 	b.mu.Lock()
 	h.creating--
+	h.session = b.session.conn.SessionID() // or it was one before, which has ended
 	switch {
 	case interrupted(err):
 		h.unsure = true
@@ -189,71 +193,4 @@ func (b *Backend) created(h *hold, created string, err error) {
 	if late {
 		b.clear(h)
 	}
-}
-
-// clear deletes, in the background, whatever exists of a hold that has ended. It goes on
-// until ZooKeeper says so, or the end of the session does the same.
-func (b *Backend) clear(h *hold) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closing {
-		return
-	}
-	b.background.Go(func() {
-		for wait := tryPause; ; wait = min(2*wait, giveUp) {
-			ctx, cancel, err := b.session.bound(context.Background())
-			if err == nil {
-				_, err = b.delete(ctx, h)
-				cancel()
-			}
-			if err == nil {
-				b.forget(h)
-				return
-			}
-			if !b.session.pause(context.Background(), wait) {
-				return
-			}
-		}
-	})
-}
-
-// delete deletes the node of h, or all that have its mark if that is not known for sure,
-// and reports whether there was any. Its names are nobody else's.
-func (b *Backend) delete(ctx context.Context, h *hold) (existed bool, err error) {
-	b.mu.Lock()
-	name, sure := h.name, h.name != "" && !h.unsure
-	b.mu.Unlock()
-	names := []string{name}
-	if !sure {
-		q, err := b.list(ctx, h.dir, true)
-		if err != nil {
-			return false, err
-		}
-		names = nil
-		for _, n := range q.of(h.mark) {
-			names = append(names, n.name)
-		}
-	}
-	for _, name := range names {
-		deleted, err := b.deleteNode(ctx, h.dir+"/"+name)
-		if err != nil {
-			return existed, err
-		}
-		existed = existed || deleted
-	}
-	return existed, nil
-}
-
-// deleteNode reports whether the node existed. What is deleted by a try whose reply was
-// lost is found missing by the next one.
-func (b *Backend) deleteNode(ctx context.Context, path string) (existed bool, err error) {
-	tries := 0
-	_, err = try(ctx, b.session, func(c *zk.Conn) (struct{}, error) {
-		tries++
-		return struct{}{}, c.Delete(path, -1)
-	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return tries > 1, nil
-	}
-	return err == nil, err
 }

@@ -57,7 +57,7 @@ func (w *watcher) run(ctx context.Context) {
 		w.backend.session.pause(ctx, wait)
 		wait = min(2*wait, watchGiveUp)
 	}
-	if w.own != nil && w.backend.end(w.own) && !w.backend.nothing(w.own) {
+	if w.own != nil && w.backend.end(w.own) {
 		w.backend.clear(w.own)
 	}
 }

@@ -22,11 +22,13 @@ type Backend struct {
 	session    *session // of the nodes
 	background sync.WaitGroup
 
-	mu      sync.Mutex
-	ear     *session                 // of the watches, nil before the first
-	holds   map[string]*hold         // by directory and mark
-	watches map[string]chan struct{} // by path; closed when what is there changes
-	closing bool
+	mu        sync.Mutex
+	ear       *session                 // of the watches, nil before the first
+	holds     map[string]*hold         // by directory and mark
+	leftovers map[*hold]bool           // that have ended, of which there may be nodes
+	sweeping  bool                     // somebody deletes these
+	watches   map[string]chan struct{} // by path; closed when what is there changes
+	closing   bool
 }
 
 var (
@@ -45,7 +47,7 @@ func New(servers []string, opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{servers: slices.Clone(servers), config: c, holds: make(map[string]*hold), watches: make(map[string]chan struct{})}
+	b := &Backend{servers: slices.Clone(servers), config: c, holds: make(map[string]*hold), leftovers: make(map[*hold]bool), watches: make(map[string]chan struct{})}
 	if b.session, err = newSession(b.servers, c, false); err != nil {
 		return nil, fmt.Errorf("zklock: %w", err)
 	}
@@ -168,7 +170,8 @@ func (b *Backend) write(ctx context.Context, h *hold, r lock.Request) error {
 
 // Release implements [lock.Backend]. It deletes the node that has the hash of r.Nonce in
 // its name, which is nobody else's, however late or often it arrives. Where the outcome
-// is not known it goes on in the background.
+// is not known it goes on in the background, if this back end has created the node, until
+// that session ends.
 func (b *Backend) Release(ctx context.Context, r lock.Request) error {
 	return b.failed("release", r.Resource, b.release(ctx, r))
 }
@@ -201,7 +204,7 @@ func (b *Backend) release(ctx context.Context, r lock.Request) error {
 	case ours:
 		b.forget(h)
 	}
-	if !existed && !again { // by an earlier try it may have been deleted
+	if !existed && (!again || b.outlived(h)) { // by an earlier try it may have been deleted
 		return lock.ErrLost
 	}
 	return nil
