@@ -9,7 +9,10 @@ import (
 // An EventKind says what happened to a fence.
 type EventKind uint8
 
-// The kinds of events, in the order in which one acquisition can meet them.
+// The kinds of events, in the order in which one acquisition can meet them. Acquired and
+// released do not pair up: a lock that is given back because another one of an AcquireAll
+// is held was acquired and not released, a lease that joined is released and was not
+// acquired.
 const (
 	EventWaited    EventKind = iota + 1 // the lock was held by another; Took is the wait, Err why it ended without the lock
 	EventAcquired                       // the back end granted the lock, or Err says why an acquisition that did not wait got none; Took is how long it needed

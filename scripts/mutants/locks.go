@@ -187,7 +187,15 @@ var lockMutants = []mutant{
 	},
 	{
 		"redlock: a release frees no rival's lock", "lock/redlock/release.lua",
-		"if held ~= ARGV[1] then", "if false then", "lock/redlock", "TestBackend",
+		"local has = redis.call('HGET', KEYS[1], 'nonce') == ARGV[1]", "local has = true", "lock/redlock", "TestBackend",
+	},
+	{
+		"redlock: a lock that was lost is lost again", "lock/redlock/release.lua",
+		"left and 'left' or 'lost'", "'left'", "lock/redlock", "TestBackend|ALossIsOne",
+	},
+	{
+		"redlock: a debt that fails holds up no other", "lock/redlock/debts.go",
+		"unheard(n.pay(d))", "n.pay(d) != nil", "lock/redlock", "ADebtThatFails",
 	},
 	{
 		"zklock: a TTL ends a lock whose session lives", "lock/zklock/hold.go",
@@ -208,6 +216,14 @@ var lockMutants = []mutant{
 	{
 		"zklock: a failed release goes on", "lock/zklock/zklock.go",
 		"b.clear(h)\n\t\treturn err\n\tcase ours", "return err\n\tcase ours", "lock/zklock", "AReleaseThatFailed",
+	},
+	{
+		"zklock: what this session has not created is not cleared", "lock/zklock/clear.go",
+		"case !h.exists(b.session.conn.SessionID()):", "case false:", "lock/zklock", "LeavesNoMoreToClear",
+	},
+	{
+		"zklock: a node that went with its session was not released", "lock/zklock/clear.go",
+		"tries > 1 && !b.outlived(h)", "tries > 1", "lock/zklock", "ALossDuringItsRelease",
 	},
 	{
 		"zklock: a server that says nothing is left", "lock/zklock/session.go",
