@@ -38,7 +38,7 @@ func (d Dialect) engine() (engine, error) {
 	case Postgres:
 		return postgresEngine{}, nil
 	case MySQL:
-		return mysqlEngine{}, nil
+		return &mysqlEngine{}, nil
 	case SQLite:
 		return sqliteEngine{}, nil
 	}

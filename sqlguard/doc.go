@@ -26,7 +26,11 @@
 // is to share that lock. A plain SELECT would not do at REPEATABLE READ, the
 // default there: it reads the fence of before. Statements that commit implicitly,
 // such as ALTER TABLE or TRUNCATE, give the fence up: [Wrap] refuses them in a
-// fenced transaction, [Guard.InTx] cannot see them. Tables must be InnoDB.
+// fenced transaction, [Guard.InTx] finds out when it is too late. After a deadlock the
+// transaction is gone as well, as in SQLite after INSERT OR ROLLBACK, and a function
+// that goes on writes without a fence: [Wrap] prevents that, InTx only reports it.
+// Tables must be InnoDB. The table of fences is that of the connection's database:
+// never change that by USE on a connection of the pool.
 //
 // SQLite: there is one writer at a time, so a raise and every fenced transaction
 // take the write lock first. Reads of others go on in WAL mode.

@@ -21,8 +21,11 @@ const (
 	mysqlDuplicate         = 1062 // ER_DUP_ENTRY
 	mysqlTableAccessDenied = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	mysqlNoSuchTable       = 1146 // ER_NO_SUCH_TABLE
+	mysqlUnknownVariable   = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	mysqlLockWaitTimeout   = 1205 // ER_LOCK_WAIT_TIMEOUT
+	mysqlLockTableFull     = 1206 // ER_LOCK_TABLE_FULL
 	mysqlDeadlock          = 1213 // ER_LOCK_DEADLOCK
+	mysqlInTransaction     = 1568 // ER_CANT_CHANGE_TX_CHARACTERISTICS
 	mysqlReadOnly          = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 )
 
@@ -140,6 +143,11 @@ func isReadOnly(err error) bool {
 
 func noSuchTable(err error) bool {
 	return sqliteCode(err)&0xff == sqliteError && strings.Contains(err.Error(), "no such table: "+fenceTable)
+}
+
+// noTransaction reports whether SQLite had nothing to commit.
+func noTransaction(err error) bool {
+	return sqliteCode(err)&0xff == sqliteError && strings.Contains(err.Error(), "no transaction is active")
 }
 
 // answered reports whether err is the server's own word on a statement.

@@ -25,8 +25,13 @@ type Tx interface {
 // Call it before the transaction reads or writes anything, and before its first
 // savepoint: PostgreSQL gives up what was entered inside a savepoint when that is
 // rolled back, and SQLite cannot always make a writer of a transaction that has
-// read ([Retryable] then). Enter remembers nothing, so it may be called as often as
+// read ([Retryable] then); so is, in MySQL, a fence that was raised since a
+// transaction above READ COMMITTED has read, which sees what was there before it.
+// Enter remembers nothing, so it may be called as often as
 // you like.
+//
+// The transaction must not go on after an error with which the database has rolled
+// it back, nor be committed: see [Guard.InTx], and [Guard.Commit], which notices.
 //
 // The settings are the defaults; [Guard.Enter] takes those of the guard.
 func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
@@ -35,7 +40,7 @@ func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
 		_, err := d.engine()
 		return err
 	}
-	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, false)
+	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, entering{})
 }
 
 // standards are the dialects with the default settings.
@@ -58,12 +63,12 @@ type standard struct {
 // Enter is [Enter] with the settings of the guard. It uses no connection but that
 // of tx, so the pool may have only one.
 func (g *Guard) Enter(ctx context.Context, tx Tx, fences ...guard.Fence) error {
-	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, false)
+	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, entering{})
 }
 
 // enter enters held, or the fences of ctx if there are none, and tells the
 // observer of a refusal.
-func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.Fence, readOnly bool) error {
+func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.Fence, how entering) error {
 	if len(held) == 0 {
 		var err error
 		if held, err = fences(ctx, "enter"); err != nil {
@@ -73,7 +78,7 @@ func enter(ctx context.Context, e engine, s *settings, tx session, held []guard.
 	} else if err := valid(held); err != nil {
 		return err
 	}
-	err := e.enter(within(ctx), tx, s, held, readOnly)
+	err := e.enter(within(ctx), tx, s, held, how)
 	if err == nil {
 		return nil
 	}

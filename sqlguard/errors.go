@@ -23,9 +23,13 @@ const (
 	codeUnguarded = "UF004"
 )
 
+// errOldSnapshot: see mysqlEngine.enter.
+var errOldSnapshot = errors.New("this transaction began to read before the fence was raised, and does not see what was written until then; " +
+	"run it again, or acquire the lock before it begins, or use READ COMMITTED")
+
 // Retryable reports whether err may go away when the whole transaction is run
 // again: a serialization failure or a deadlock in Postgres; a deadlock, a lock
-// wait timeout or a changed snapshot in MySQL and MariaDB; a database that is
+// wait timeout, a changed snapshot or one from before the raise in MySQL and MariaDB; a database that is
 // busy, or was written since the transaction began to read, in SQLite.
 //
 // Some of them are ambiguous: the other transaction may have been a rival's raise,
@@ -44,7 +48,7 @@ func Retryable(err error) bool {
 	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlRecordChanged:
 		return true
 	}
-	return isBusy(err)
+	return isBusy(err) || errors.Is(err, errOldSnapshot)
 }
 
 // A refusal is a refused fence or write, in the words of package guard, with the

@@ -167,14 +167,20 @@ func wholeMilliseconds(what string, d time.Duration) error {
 	return nil
 }
 
+// entering is what is known of a transaction that enters.
+type entering struct {
+	readOnly bool // it will not write
+	first    bool // it has run no statement before, so that it has no snapshot
+}
+
 // An engine is what the dialects do differently.
 type engine interface {
 	// raise makes the claim's fence the current one, or finds it superseded, and
 	// returns the fence in force once that has been committed.
 	raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error)
 
-	// enter enters held in the transaction of tx. readOnly: it will not write.
-	enter(ctx context.Context, tx session, s *settings, held []guard.Fence, readOnly bool) error
+	// enter enters held in the transaction of tx.
+	enter(ctx context.Context, tx session, s *settings, held []guard.Fence, e entering) error
 
 	// begins returns how a transaction with these options begins, and what is to
 	// be executed after it has entered.
@@ -187,6 +193,10 @@ type engine interface {
 	// rolledBack reports whether the database has ended the transaction of tx by
 	// itself with err.
 	rolledBack(ctx context.Context, tx session, err error) bool
+
+	// open reports whether the transaction of tx, about to be committed, is still
+	// there, where its commit would not tell.
+	open(ctx context.Context, tx session) (bool, error)
 
 	// check returns why the schema does not fit.
 	check(ctx context.Context, tx session, s *settings) error

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
@@ -14,13 +15,18 @@ import (
 // mysqlEngine locks the row of the fence: a raise for itself, a transaction that
 // enters it shared with others. InnoDB grants these locks in the order of the
 // requests, so a stream of transactions does not starve a raise.
-type mysqlEngine struct{}
+type mysqlEngine struct {
+	noVariable atomic.Bool // the server is MySQL, which has no @@in_transaction
+}
 
 // raised_at is the time of UTC, whatever the time zone of the session is.
 const mysqlRecord = "SELECT token, nonce, holder, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', raised_at) FROM " + fenceTable + " WHERE resource = "
 
 const (
-	mysqlHeld   = "SELECT token, nonce FROM " + fenceTable + " WHERE resource = "
+	mysqlHeld = "SELECT token, nonce FROM " + fenceTable + " WHERE resource = "
+	// The lock is that of the outer SELECT alone.
+	mysqlHeldAndSeen = "SELECT token, nonce, (SELECT COUNT(*) FROM " + fenceTable + " seen WHERE seen.resource = %s AND seen.token = %d AND seen.nonce = %s) FROM " + fenceTable + " WHERE resource = "
+
 	mysqlShare  = " LOCK IN SHARE MODE" // FOR SHARE is the newer name, which MariaDB does not know
 	mysqlInsert = "INSERT INTO " + fenceTable + " (token, nonce, holder, raised_at, resource) VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?)"
 	mysqlUpdate = "UPDATE " + fenceTable + " SET token = ?, nonce = ?, holder = ?, raised_at = UTC_TIMESTAMP(6) WHERE resource = ?"
@@ -35,10 +41,23 @@ const (
 // optimize two more than to find the row. SELECT ... INTO @variable would be a
 // little faster, but proxies (RDS Proxy, ProxySQL) keep a connection that has set a
 // variable for one client alone.
-func (mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, _ bool) error {
+//
+// Where the transaction may have a snapshot already, the same statement reads the
+// fence once more, without the lock and hence in that snapshot: if it was raised
+// since, its holder would read what was there before, and overwrite the rest.
+func (*mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, e entering) error {
 	return compare(held, func(f guard.Fence) (guard.Record, error) {
 		current := guard.Record{Fence: guard.Fence{Resource: f.Resource}}
-		found, err := tx.row(ctx, mysqlHeld+bytesMySQL(f.Resource)+mysqlShare, nil, (*int64)(&current.Fence.Token), &current.Fence.Nonce)
+		seen := int64(1)
+		query, dest := mysqlHeld, []any{(*int64)(&current.Fence.Token), &current.Fence.Nonce}
+		if !e.first {
+			query = fmt.Sprintf(mysqlHeldAndSeen, bytesMySQL(f.Resource), f.Token, bytesMySQL(f.Nonce))
+			dest = append(dest, &seen)
+		}
+		found, err := tx.row(ctx, query+bytesMySQL(f.Resource)+mysqlShare, nil, dest...)
+		if err == nil && found && seen == 0 && current.Enter(f) == nil {
+			err = fmt.Errorf("%q: %w", f.Resource, errOldSnapshot)
+		}
 		if err != nil || found && current.Enter(f) == nil {
 			return current, err
 		}
@@ -57,7 +76,7 @@ func readMySQL(ctx context.Context, tx session, resource, lock string) (guard.Re
 	return readRecord(ctx, tx, resource, mysqlRecord+bytesMySQL(resource)+lock)
 }
 
-func (mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {
+func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim) (guard.Record, error) {
 	start := time.Now()
 	for {
 		record, attempt, err := raiseMySQL(ctx, db, s, c)
@@ -204,18 +223,41 @@ const (
 	lookMySQLOrder = ` ORDER BY t.trx_started LIMIT 1`
 )
 
-func (mysqlEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
+func (*mysqlEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, "" }
 
-func (mysqlEngine) readOnly() (on, off string) { return "", "" }
+func (*mysqlEngine) readOnly() (on, off string) { return "", "" }
+
+// open asks, in a round trip of its own: after an error with which the server has
+// rolled back the transaction, and the caller has gone on, the rest was committed
+// statement by statement, and COMMIT succeeds. MySQL does not tell whether there is
+// a transaction, but refuses in one what is for the next.
+func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
+	if !e.noVariable.Load() {
+		var in int64
+		_, err := tx.row(ctx, "SELECT @@in_transaction", nil, &in)
+		if mysqlNumber(err) != mysqlUnknownVariable {
+			return in == 1, err
+		}
+		e.noVariable.Store(true)
+	}
+	_, err := tx.exec(ctx, "SET TRANSACTION READ WRITE")
+	if mysqlNumber(err) == mysqlInTransaction {
+		return true, nil
+	}
+	return false, err
+}
 
 // rolledBack: what follows a deadlock would be committed statement by statement,
 // and also what follows a timeout if innodb_rollback_on_timeout is set.
-func (mysqlEngine) rolledBack(_ context.Context, _ session, err error) bool {
-	number := mysqlNumber(err)
-	return number == mysqlDeadlock || number == mysqlLockWaitTimeout || number == mysqlRecordChanged
+func (*mysqlEngine) rolledBack(_ context.Context, _ session, err error) bool {
+	switch mysqlNumber(err) {
+	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlLockTableFull, mysqlRecordChanged:
+		return true
+	}
+	return false
 }
 
-func (mysqlEngine) check(ctx context.Context, tx session, _ *settings) error {
+func (*mysqlEngine) check(ctx context.Context, tx session, _ *settings) error {
 	var engine string
 	found, err := tx.row(ctx, "SELECT COALESCE(ENGINE, 'no engine') FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '"+fenceTable+"'", nil, &engine)
 	switch {

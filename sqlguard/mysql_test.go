@@ -56,7 +56,7 @@ func TestMySQLEntersInEverySession(t *testing.T) {
 	}
 }
 
-func TestMySQLEntersInOneRoundTrip(t *testing.T) {
+func TestMySQLEntersAndCommitsInOneMoreRoundTripEach(t *testing.T) {
 	t.Parallel()
 	dial, trips := servertest.CountTrips()
 	counted := mariadb
@@ -72,6 +72,41 @@ func TestMySQLEntersInOneRoundTrip(t *testing.T) {
 		return trips.Load() - before
 	}
 	enter := func(tx *sql.Tx) error { return db.guard.Enter(ctx, tx) }
-	require.Equal(t, int64(3), sent(func() error { return db.guard.InTx(ctx, func(*sql.Tx) error { return nil }) }), "begin, enter, commit")
-	require.Equal(t, int64(4), sent(func() error { return db.guard.InTx(ctx, enter) }))
+	require.Equal(t, int64(4), sent(func() error { return db.guard.InTx(ctx, func(*sql.Tx) error { return nil }) }), "begin, enter, ask, commit")
+	require.Equal(t, int64(5), sent(func() error { return db.guard.InTx(ctx, enter) }))
+}
+
+// A transaction that acquires another lock after it has begun to read does not see
+// what the holder before it has written: it must not write over that.
+func TestS25_MySQLRefusesASnapshotFromBeforeTheRaise(t *testing.T) {
+	t.Parallel()
+	for level, refused := range map[sql.IsolationLevel]bool{
+		sql.LevelDefault: true, sql.LevelRepeatableRead: true, sql.LevelReadCommitted: false, sql.LevelSerializable: false,
+	} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			db := newDatabase(t, mariadb)
+			db.must("insert into item values ('stock', 100)")
+			ctxOuter, outer := db.raised("outer", 1, "B")
+			for name, pool := range map[string]*sql.DB{"Enter": db.db, "Wrap": db.openDB(sqlguard.Wrap(db.connector, db.dialect, patient))} {
+				db.must("delete from fencing_fence where resource = 'inner'")
+				_, _ = db.raised("inner", 1, "A")
+				tx, err := pool.BeginTx(ctxOuter, &sql.TxOptions{Isolation: level})
+				require.NoError(t, err)
+				var n int
+				require.NoError(t, tx.QueryRowContext(ctxOuter, "select count(*) from data").Scan(&n)) // takes the snapshot
+				_, inner := db.raised("inner", 2, "B")
+				ctx := guard.NewContext(t.Context(), outer, inner)
+				if name == "Enter" {
+					err = db.guard.Enter(ctx, tx)
+				} else {
+					_, err = tx.ExecContext(ctx, "update item set stock = 90")
+				}
+				require.Equal(t, refused, err != nil, "%s: %v", name, err)
+				require.Equal(t, refused, sqlguard.Retryable(err), "%s: %v", name, err)
+				require.NoError(t, tx.Rollback())
+				require.NoError(t, db.guard.InTx(ctx, func(tx *sql.Tx) error { return db.guard.Enter(ctx, tx) }), "run again")
+			}
+		})
+	}
 }

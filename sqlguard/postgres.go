@@ -119,7 +119,7 @@ select pg_catalog.json_build_object('pid', l.pid, 'application_name', a.applicat
    and l.classid = ((g.gate >> 32) & 4294967295)::oid and l.objid = (g.gate & 4294967295)::oid
  order by a.xact_start nulls last limit 1`
 
-func (postgresEngine) enter(ctx context.Context, tx session, s *settings, held []guard.Fence, _ bool) error {
+func (postgresEngine) enter(ctx context.Context, tx session, s *settings, held []guard.Fence, _ entering) error {
 	idle := s.idleTimeout.Milliseconds()
 	var err error
 	if len(held) == 1 {
@@ -161,6 +161,9 @@ func (postgresEngine) begins(o sql.TxOptions) (sql.TxOptions, string) {
 }
 
 func (postgresEngine) readOnly() (on, off string) { return "", "" }
+
+// open: after any error Postgres itself rolls back what is to be committed.
+func (postgresEngine) open(context.Context, session) (bool, error) { return true, nil }
 
 // rolledBack: after any error Postgres itself refuses the rest.
 func (postgresEngine) rolledBack(context.Context, session, error) bool { return false }

@@ -41,10 +41,10 @@ var sqliteRaises atomic.Int32
 // enter takes the write lock as the first statement: a transaction that has read
 // before can be refused it for ever (SQLITE_BUSY_SNAPSHOT). One that will not write
 // only reads: what it sees is all from the moment when its fences were in force.
-func (sqliteEngine) enter(ctx context.Context, tx session, s *settings, held []guard.Fence, readOnly bool) error {
+func (sqliteEngine) enter(ctx context.Context, tx session, s *settings, held []guard.Fence, e entering) error {
 	start := time.Now()
 	busy, err := untilFree(ctx, s.lockTimeout, enterPoll, func() error {
-		if !readOnly {
+		if !e.readOnly {
 			entered, err := updateFences(ctx, tx, held)
 			if err != nil || entered {
 				return err
@@ -223,6 +223,9 @@ func (sqliteEngine) begins(o sql.TxOptions) (sql.TxOptions, string) { return o, 
 func (sqliteEngine) readOnly() (on, off string) {
 	return "PRAGMA query_only = 1", "PRAGMA query_only = 0"
 }
+
+// open: COMMIT is an error where there is no transaction.
+func (sqliteEngine) open(context.Context, session) (bool, error) { return true, nil }
 
 // rolledBack tries to begin a transaction, which fails while there is one. INSERT
 // OR ROLLBACK, a trigger's RAISE(ROLLBACK) and some errors, such as that of a full

@@ -17,10 +17,19 @@ import (
 //     fn is not run;
 //   - fn's error, translated as by [Translate], after a rollback;
 //   - [guard.ErrCommitUnknown] if the reply to the commit was lost. pgguard can
-//     find out then, this package cannot: read before you write again.
+//     find out then, this package cannot: read before you write again. Also if the
+//     transaction had ended before, see below.
 //
 // If fn panics the transaction is rolled back and the panic goes on. fn must not
-// end the transaction by SQL, and must not keep it.
+// end the transaction by SQL, and must not keep it; in MySQL it has to close its
+// rows.
+//
+// fn must return the errors of its statements. With some of them, such as a
+// deadlock, MySQL and MariaDB roll the whole transaction back by themselves, and so
+// does SQLite for INSERT OR ROLLBACK, RAISE(ROLLBACK) and a full disk. What fn runs
+// after that is committed statement by statement and without a fence. InTx says so,
+// but it cannot take that back. On a database of [Wrap] nothing is run after such an
+// error: use that for code which swallows errors, or runs a statement again.
 //
 // InTx does not retry. Where [Retryable] says that the error may go away, call
 // InTx again: fn runs anew, and so does the check of the fence.
@@ -55,11 +64,18 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 // which fences were entered, as [Guard.InTx] does: the observer is told, and
 // [guard.ErrCommitUnknown] says that the reply was lost. fences are those that were
 // entered; every fence of ctx if none is given. ctx does not end the call.
+//
+// In MySQL and MariaDB the commit of a transaction that is not there any more
+// succeeds. Hence a tx that is a [Tx] is asked before, in a round trip, and the
+// error is guard.ErrCommitUnknown if it had ended.
 func (g *Guard) Commit(ctx context.Context, tx interface{ Commit() error }, fences ...guard.Fence) error {
 	if len(fences) == 0 {
 		fences = guard.Fences(ctx)
 	}
-	err := committed(ctx, g.translated(ctx, tx.Commit(), fences))
+	err := g.ended(ctx, tx)
+	if err == nil {
+		err = committed(ctx, g.translated(ctx, tx.Commit(), fences))
+	}
 	switch {
 	case err == nil:
 		g.observer.Committed(ctx, fences)
@@ -97,7 +113,7 @@ func (g *Guard) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) 
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
-	err = enter(ctx, g.engine, &g.settings, g.session(tx), held, o.ReadOnly)
+	err = enter(ctx, g.engine, &g.settings, g.session(tx), held, entering{readOnly: o.ReadOnly, first: true})
 	if err == nil && after != "" {
 		_, err = tx.ExecContext(within(ctx), after)
 	}
@@ -115,6 +131,30 @@ func (g *Guard) begin(ctx context.Context, o sql.TxOptions) (*sql.Tx, error) {
 	return g.db.BeginTx(ctx, &o)
 }
 
+// ended returns an error, after a rollback, if the database has ended the
+// transaction before its commit. Of a transaction that can only be committed it
+// cannot find out.
+func (g *Guard) ended(ctx context.Context, tx interface{ Commit() error }) error {
+	inner, ok := tx.(Tx)
+	if !ok {
+		return nil
+	}
+	open, err := g.engine.open(within(context.WithoutCancel(ctx)), sqlSession{inner})
+	if open || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) {
+		return nil // the commit says so
+	}
+	if r, ok := tx.(interface{ Rollback() error }); ok {
+		_ = r.Rollback()
+	}
+	if err != nil {
+		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there; close all rows before: %w", err)
+	}
+	return fmt.Errorf("sqlguard: commit: %w: %w", guard.ErrCommitUnknown, errEnded)
+}
+
+var errEnded = errors.New("the transaction had ended before: either the database rolled it back after an error, such as a deadlock, and the function went on, " +
+	"or the function ended it by SQL; what it wrote after that was written without a fence; read the data, and see the documentation of InTx")
+
 var errRolledBack = errors.New("the transaction was rolled back, nothing was written")
 
 // committed explains the outcome of a commit that was begun while ctx was alive.
@@ -122,6 +162,8 @@ func committed(ctx context.Context, err error) error {
 	switch {
 	case err == nil || isRefusal(err):
 		return err
+	case noTransaction(err):
+		return fmt.Errorf("sqlguard: commit: %w: %w: %w", guard.ErrCommitUnknown, errEnded, err)
 	case answered(err):
 		return fmt.Errorf("sqlguard: commit: %w: %w", errRolledBack, err)
 	case errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil:

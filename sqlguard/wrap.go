@@ -101,7 +101,10 @@ const (
 // door decides how a statement runs, and returns the fences to enter. reads: it is
 // a query, which need not be a write.
 func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guard.Fence, error) {
-	if isWithin(ctx) {
+	switch {
+	case isWithin(ctx) && c.tx != nil:
+		return asItIs, nil, c.tx.admit(ctx, nil)
+	case isWithin(ctx):
 		return asItIs, nil, nil
 	}
 	held := guard.Fences(ctx)

@@ -42,7 +42,7 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 	c.tx = t
 	session := driverSession{c.inner}
 	if len(held) > 0 {
-		err = enter(ctx, c.engine, &c.settings, session, held, o.ReadOnly)
+		err = enter(ctx, c.engine, &c.settings, session, held, entering{readOnly: o.ReadOnly, first: true})
 	}
 	if on, _ := c.engine.readOnly(); err == nil && o.ReadOnly && on != "" {
 		after = on
@@ -65,7 +65,7 @@ func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 		return errOpenRows
 	}
 	if t.lost != nil {
-		return fmt.Errorf("sqlguard: nothing was sent, the database has rolled back this transaction: %w", t.lost)
+		return fmt.Errorf("sqlguard: nothing was sent, %w: %w", errLost, t.lost)
 	}
 	var more []guard.Fence
 	for _, f := range held {
@@ -76,8 +76,11 @@ func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if len(more) == 0 {
 		return nil
 	}
-	return enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, t.readOnly)
+	return enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
 }
+
+// errLost: see transaction.lost.
+var errLost = errors.New("the database has rolled back this transaction")
 
 var errOpenRows = errors.New("sqlguard: a transaction is open on this connection, or the rows of a fenced query; close them first")
 

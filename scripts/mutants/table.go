@@ -85,7 +85,7 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"sqlguard: to enter in SQLite takes the write lock", "sqlguard/sqlite.go",
-		"if !readOnly {", "if false {", "sqlguard", "SQLiteWaits",
+		"if !e.readOnly {", "if false {", "sqlguard", "SQLiteWaits",
 	},
 	{
 		"sqlguard: a statement enters the fences that its transaction has not", "sqlguard/wraptx.go",
