@@ -12,13 +12,20 @@ import (
 var (
 	errControl = errors.New("sqlguard: transactions are begun and ended through database/sql, not by SQL; nothing was sent")
 	errCommits = errors.New("sqlguard: MySQL commits a transaction before this statement, which would run without a fence; run it without one, on a database that is not wrapped or has WithPassThrough; nothing was sent")
+	errHidden  = errors.New("sqlguard: what this statement runs cannot be seen, and may end the transaction; prepare statements through database/sql; nothing was sent")
+	errUse     = errors.New("sqlguard: USE would lead the connection, and all who have it later, to other fences; name the database in the statement, or open another *sql.DB; nothing was sent")
+	errVersion = fmt.Errorf("sqlguard: the server's version decides what it runs of this text, which has more than %d comments like /*! */, or comments within one; nothing was sent", maxVersioned)
 )
 
 // checkControl refuses a text of which a statement would begin or end a
 // transaction behind the back of the connection, so that what follows would not be
 // in the one that has entered.
 func checkControl(d Dialect, text string, inTx, fenced bool) error {
-	for _, words := range statements(d, text) {
+	all, ok := statements(d, text)
+	if !ok {
+		return errVersion
+	}
+	for _, words := range all {
 		first, second := words[0], ""
 		if len(words) > 1 {
 			second = words[1]
@@ -26,6 +33,10 @@ func checkControl(d Dialect, text string, inTx, fenced bool) error {
 		switch {
 		case controls(d, words, inTx):
 			return fmt.Errorf("%w: %s", errControl, strings.ToUpper(first))
+		case d == MySQL && (first == "execute" || first == "prepare"):
+			return fmt.Errorf("%w: %s", errHidden, strings.ToUpper(first))
+		case d == MySQL && first == "use":
+			return errUse
 		case d == MySQL && fenced && commitsImplicitly(first, second):
 			return fmt.Errorf("%w: %s", errCommits, strings.ToUpper(first+" "+second))
 		}
@@ -49,6 +60,8 @@ func controls(d Dialect, words []string, inTx bool) bool {
 			next = at(2)
 		}
 		return next != "to" // ROLLBACK TO a savepoint keeps what was entered before it
+	case "until": // the end of REPEAT, which MariaDB runs outside of a procedure too; that of the others is END
+		return d == MySQL
 	case "prepare":
 		return d == Postgres && at(1) == "transaction"
 	case "savepoint":
@@ -71,7 +84,7 @@ func commitsImplicitly(first, second string) bool {
 	case first == "load":
 		return second == "index"
 	case first == "set":
-		return second == "password"
+		return second == "password" || second == "default" // role
 	}
 	return slices.Contains(committing, first)
 }
@@ -83,7 +96,11 @@ var writing = strings.Fields("insert update delete merge replace into call do lo
 // plainRead reports whether a text certainly reads only, as far as a text can tell.
 // Of the others a read-only transaction shows it.
 func plainRead(d Dialect, text string) bool {
-	for _, words := range statements(d, text) {
+	all, ok := statements(d, text)
+	if !ok {
+		return false
+	}
+	for _, words := range all {
 		switch words[0] {
 		case "select", "values", "table", "with", "show", "explain", "describe", "desc", "pragma":
 		default:
@@ -97,9 +114,18 @@ func plainRead(d Dialect, text string) bool {
 }
 
 // statements returns the words of each statement of a text in lower case, what is
-// in quotes left out. A statement that begins with anything but a word begins with
-// "" here.
-func statements(d Dialect, text string) (all [][]string) {
+// in quotes left out, apart from the names of SET. A statement that begins with
+// anything but a word begins with "" here. If the text has several readings it is
+// those of all of them; ok is false if they cannot be told.
+func statements(d Dialect, text string) (all [][]string, ok bool) {
+	texts, ok := readings(d, text)
+	for _, text := range texts {
+		all = append(all, statementsOf(d, text)...)
+	}
+	return all, ok
+}
+
+func statementsOf(d Dialect, text string) (all [][]string) {
 	var words []string
 	for len(text) > 0 {
 		kind, size, _ := sqltext.Next(sqltext.Dialect(d), text)
@@ -111,6 +137,8 @@ func statements(d Dialect, text string) (all [][]string) {
 			words = nil
 		case kind == sqltext.Word:
 			words = append(words, strings.ToLower(text[:size]))
+		case kind == sqltext.Quoted && words != nil && words[0] == "set":
+			words = append(words, strings.ToLower(strings.Trim(text[:size], "`")))
 		case !kind.IsBlank() && words == nil:
 			words = []string{""}
 		}

@@ -69,6 +69,26 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 		{sqlguard.MySQL, "set password = 'x'", true},
 		{sqlguard.MySQL, "set @a = 1", false},
 		{sqlguard.MySQL, "start slave", true},
+		{sqlguard.MySQL, "set default role none", true},
+		{sqlguard.MySQL, "set session `AutoCommit` = 0", true},
+		{sqlguard.MySQL, "execute immediate 'commit'", true},
+		{sqlguard.MySQL, "prepare p from 'commit'", true},
+		{sqlguard.MySQL, "execute p", true},
+		{sqlguard.MySQL, "deallocate prepare p", false},
+		{sqlguard.MySQL, "repeat commit; until 1 end repeat", true},
+		{sqlguard.MySQL, "if 1 then commit; end if", true},
+		{sqlguard.MySQL, "use other", true},
+		{sqlguard.MySQL, "select 1 from t use index (i)", false},
+		{sqlguard.MySQL, "/*!999999 ' */ commit -- '", true},
+		{sqlguard.MySQL, "/*M!999999 ' */ truncate t -- '", true},
+		{sqlguard.MySQL, "/*!999999 select */ commit", true},
+		{sqlguard.MySQL, "/*!999999 select */ /*!40000 commit */", true},
+		{sqlguard.MySQL, "rollback /*!999999 to s */", true},
+		{sqlguard.MySQL, "select 1 /*!999999 /* x */ */", true},
+		{sqlguard.MySQL, "select 1 /*!1*/ /*!2*/ /*!3*/ /*!4*/ /*!5*/", true},
+		{sqlguard.MySQL, "select /*!40001 sql_no_cache */ 1", false},
+		{sqlguard.MySQL, "/*!40101 set names utf8mb4 */", false},
+		{sqlguard.MySQL, "select '/*!40000 commit */'", false},
 		{sqlguard.Postgres, "truncate t", false},
 		{sqlguard.SQLite, "drop table t", false},
 	} {
@@ -97,6 +117,7 @@ func TestPlainReads(t *testing.T) {
 	} {
 		require.True(t, sqlguard.PlainRead(sqlguard.Postgres, text), text)
 	}
+	require.False(t, sqlguard.PlainRead(sqlguard.MySQL, "select 1 /*!999999 ' */; delete from t -- '"))
 	for _, text := range []string{
 		"insert into t values (1) returning a",
 		"with x as (delete from t returning a) select * from x",

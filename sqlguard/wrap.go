@@ -31,8 +31,9 @@ import (
 //
 // Errors are translated as by [Translate]; a commit whose reply was lost is
 // [guard.ErrCommitUnknown]. Transaction control by SQL is refused, apart from
-// savepoints, and so are in a fenced transaction statements that MySQL commits
-// implicitly. After an error with which MySQL or SQLite has rolled back the
+// savepoints, and so are in MySQL and MariaDB USE, and PREPARE and EXECUTE, whose text
+// is hidden, and in a fenced transaction statements that MySQL commits implicitly.
+// Without a fence a PRAGMA of SQLite is refused that may do more than read. After an error with which MySQL or SQLite has rolled back the
 // transaction by itself nothing more is run in it.
 //
 // It does not see what a function does that a SELECT calls, and not the inside of
@@ -108,8 +109,12 @@ func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guar
 		return asItIs, nil, nil
 	}
 	held := guard.Fences(ctx)
-	if err := checkControl(c.dialect, query, c.tx != nil, len(held) > 0 || c.tx != nil && len(c.tx.held) > 0); err != nil {
+	hasFence := len(held) > 0 || c.tx != nil && len(c.tx.held) > 0
+	if err := checkControl(c.dialect, query, c.tx != nil, hasFence); err != nil {
 		return 0, nil, err
+	}
+	if c.dialect == SQLite && !hasFence && !c.passThrough && !pragmasRead(query) {
+		return 0, nil, c.noFence(ctx, "pragma", ", and it may change something")
 	}
 	switch {
 	case c.tx != nil:
