@@ -150,11 +150,46 @@ func noTransaction(err error) bool {
 	return sqliteCode(err)&0xff == sqliteError && strings.Contains(err.Error(), "no transaction is active")
 }
 
-// answered reports whether err is the server's own word on a statement.
+// answered reports whether err is the server's own word on a statement. A fatal
+// error of Postgres and one of class 08 (connection exception) are not: poolers send
+// them in the server's name when they have lost the server, and a panic may come
+// after the commit.
 func answered(err error) bool {
-	state := sqlState(err)
-	fatal := strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P0") || state == "40003"
-	return state != "" && !fatal || mysqlNumber(err) != 0 || sqliteCode(err) != 0
+	if state := sqlState(err); state != "" {
+		severity := severityOf(err)
+		return (severity == "ERROR" || severity == "") && !strings.HasPrefix(state, "08") && !strings.HasPrefix(state, "57P0") && state != "40003"
+	}
+	return commitRolledBack(err) || mysqlNumber(err) != 0 || sqliteCode(err) != 0
+}
+
+// commitRolledBack reports whether Postgres has answered a COMMIT by a rollback,
+// which it does after an error that the caller has not minded. The drivers have only
+// texts for that.
+func commitRolledBack(err error) bool {
+	for e := range chain(err) {
+		switch e.Error() {
+		case "commit unexpectedly resulted in rollback", // pgx.ErrTxCommitRollback
+			"pq: Could not complete operation in a failed transaction": // pq.ErrInFailedTransaction
+			return true
+		}
+	}
+	return false
+}
+
+// severityOf returns the severity of an error of Postgres, in English if the driver
+// has that, or "" if it has none.
+func severityOf(err error) string {
+	for e := range chain(err) {
+		if _, ok := e.(interface{ SQLState() string }); !ok {
+			continue
+		}
+		for _, name := range []string{"SeverityUnlocalized", "Severity"} {
+			if f := field(e, name); f.IsValid() && f.Kind() == reflect.String && f.String() != "" {
+				return f.String()
+			}
+		}
+	}
+	return ""
 }
 
 func field(err error, name string) reflect.Value {

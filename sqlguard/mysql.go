@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -83,6 +84,8 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 		switch number := mysqlNumber(err); {
 		case err == nil:
 			return record, nil
+		case errors.Is(err, errRaiseUnknown):
+			return guard.Record{}, err
 		case (number == mysqlDuplicate || number == mysqlDeadlock) && time.Since(start) < s.lockTimeout && ctx.Err() == nil:
 			// Another raise inserted the row first: it is there to be locked now.
 		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, number == 0 && attempt.ended:
@@ -147,7 +150,7 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 	if _, err := session.exec(ctx, write, int64(next.Token), next.Nonce, next.Holder, c.Resource); err != nil {
 		return record, a, err
 	}
-	return guard.Record{Fence: next}, a, tx.Commit()
+	return guard.Record{Fence: next}, a, commitRaise(tx)
 }
 
 // limitLockWait bounds how long the server goes on waiting for a lock after the

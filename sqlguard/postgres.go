@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 	if err == nil {
 		return record, nil
 	}
+	if errors.Is(err, errRaiseUnknown) {
+		return guard.Record{}, err
+	}
 	blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
 	state := sqlState(err)
 	switch detail := serverDetail(err); {
@@ -95,7 +99,7 @@ func raisePostgres(ctx context.Context, conn *sql.Conn, s *settings, c claim) (r
 		return record, pid, err
 	}
 	record.Since = time.UnixMicro(since)
-	return record, pid, tx.Commit()
+	return record, pid, commitRaise(tx)
 }
 
 func (e *BlockedError) describe(jsonText string) {

@@ -2,6 +2,8 @@ package sqlguard
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -22,6 +24,8 @@ func (c claim) what() string {
 	return "raise"
 }
 
+var errExhausted = fmt.Errorf("%w; an operator must run \"fencectl rebase\"", sequencer.ErrExhausted)
+
 // over returns the fence in force after the claim was made over current, and
 // whether that is a new one. It is for the dialects whose server does not decide.
 func (c claim) over(current guard.Record) (next guard.Fence, changed bool, err error) {
@@ -29,7 +33,7 @@ func (c claim) over(current guard.Record) (next guard.Fence, changed bool, err e
 	case c.mints() && current.Fence.Nonce == c.Nonce && current.Fence.Token != 0:
 		return current.Fence, false, nil
 	case c.mints() && current.Fence.Token == math.MaxInt64:
-		return guard.Fence{}, false, fmt.Errorf("issue %q: %w", c.Resource, sequencer.ErrExhausted)
+		return guard.Fence{}, false, errExhausted
 	case c.mints():
 		next = c.Fence
 		next.Token = current.Fence.Token + 1
@@ -39,6 +43,18 @@ func (c claim) over(current guard.Record) (next guard.Fence, changed bool, err e
 		return current.Fence, false, nil
 	}
 	return c.Fence, true, nil
+}
+
+// errRaiseUnknown: it has nothing to do with others, and [BlockedError] would be wrong.
+var errRaiseUnknown = errors.New("the reply to the commit was lost, so it is unknown whether the fence was raised; try again, which is safe")
+
+// commitRaise commits what raised a fence.
+func commitRaise(tx *sql.Tx) error {
+	err := tx.Commit()
+	if err == nil || answered(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errRaiseUnknown, err)
 }
 
 // Raise implements [guard.Guard]: it makes f the current fence of its resource, in
@@ -73,7 +89,7 @@ func (g *Guard) Raise(ctx context.Context, f guard.Fence) error {
 // step: for a program whose only lock is this fence, or whose lock has no tokens.
 // nonce is random and unique to the acquisition; a repeated call with the nonce of
 // the fence in force returns that fence. Errors are those of [Guard.Raise], without
-// ErrStale.
+// ErrStale, and [sequencer.ErrExhausted] at the end of int64.
 func (g *Guard) Issue(ctx context.Context, resource, nonce, holder string) (guard.Fence, error) {
 	f := guard.Fence{Resource: resource, Token: 1, Nonce: nonce, Holder: holder} // the token is only there to be valid
 	if err := f.Validate(); err != nil {
@@ -107,6 +123,9 @@ func (g *Guard) closeGate(ctx context.Context, c claim) (guard.Record, error) {
 	}
 	if isBlocked(err) {
 		return guard.Record{}, err
+	}
+	if c.mints() && sqlState(err) == "22003" { // numeric_value_out_of_range
+		err = fmt.Errorf("%w: %w", errExhausted, err)
 	}
 	return guard.Record{}, fmt.Errorf("sqlguard: %s %q: %w", c.what(), c.Resource, because(ctx, g.missing(err)))
 }

@@ -181,7 +181,7 @@ func (sqliteEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 	}
 	// With a rollback journal the commit has to wait for readers; it can be repeated.
 	busy, err = untilFree(ctx, left(), raisePoll, func() error { return run("COMMIT") })
-	if busy {
+	if busy && isBusy(err) {
 		return guard.Record{}, giveUp(ctx, err)
 	}
 	done = err == nil
