@@ -80,6 +80,14 @@ var mutants = append(lockMutants, []mutant{
 		"found && current.Enter(f) == nil {", "found && current.Fence.Token == f.Token {\n\t\t\tcurrent.Fence = f", "sqlguard", "TestConformance/mariadb|EntersInEverySession",
 	},
 	{
+		"sqlguard: in MySQL a snapshot from before the raise is no way in", "sqlguard/mysql.go",
+		"found && seen == 0 &&", "false &&", "sqlguard", "BeforeTheRaise",
+	},
+	{
+		"sqlguard: in MySQL a transaction that has ended is not committed", "sqlguard/mysql.go",
+		"return in == 1, err", "return true, err", "sqlguard", "HadEnded",
+	},
+	{
 		"sqlguard: to enter in SQLite compares the nonce", "sqlguard/sqlite.go",
 		"AND token = ? AND nonce = ?", "AND token = ? AND ? <> ''", "sqlguard", "TestConformance/sqlite",
 	},
