@@ -48,16 +48,27 @@ type classifier struct {
 	// of the statement that is being read
 	first     string // its first word
 	writes    bool
-	mentioned string // the first guarded name in the place of a table
+	mentioned string // the first guarded name in the place of a table that is written
 
-	inTables bool // a table's name can stand here
-	into     bool // the next bracket holds the columns of INSERT INTO
-	stack    uint64
-	depth    int
+	frame           // of the bracket that is being read
+	outer [60]frame // of those around it
+	depth int
+	into  bool // the next bracket holds the columns of INSERT INTO
+
+	last     token  // the previous one
+	raw      string // as it is written
+	dotted   bool   // it was the dot after a name
 	previous string // the previous word, unquoted
 	words    int
-	routine  bool // CREATE TRIGGER and the like, with a body of statements
-	replaces bool // CREATE OR REPLACE TABLE, which MariaDB does by a DROP
+	create   creation
+	retyped  string // the column of ALTER COLUMN ... TYPE, as it is written
+}
+
+// A frame is what is known of the place in a statement, or in a bracket of it.
+type frame struct {
+	inTables bool // a table's name can stand here
+	reads    bool // but it is only read: that of a SELECT, or of UPDATE ... FROM
+	list     bool // an UPDATE or DELETE of MySQL: after a comma there is one more table
 }
 
 func (c *classifier) run() {
@@ -70,14 +81,17 @@ func (c *classifier) run() {
 		switch t.kind {
 		case word:
 			c.words++
-			c.word(t.text)
+			c.word(t)
 			c.previous = t.text
+			if c.dotted {
+				c.previous = "" // for it was no keyword
+			}
 		case quoted, text: // SQLite takes 'items' for a name where a table must stand
 			if c.first == "" {
 				c.first = "?"
 			}
-			if is(c.first, "ALTER") && is(c.previous, "DROP") {
-				c.writes = true
+			if is(c.first, "ALTER") {
+				c.alter(t)
 			}
 			if c.namesSavepoint() {
 				c.out.savepoint = t.text
@@ -87,14 +101,16 @@ func (c *classifier) run() {
 		case punct:
 			c.punct(t.text[0])
 		}
+		c.dotted = t.text == "." && t.kind == punct && c.last.isName()
+		c.last, c.raw = t, c.sql[t.start:c.pos]
 	}
 	c.end()
 }
 
 func (c *classifier) begin() {
 	c.first, c.writes, c.mentioned, c.previous, c.words = "", false, "", "", 0
-	c.routine, c.replaces = false, false
-	c.inTables, c.into, c.stack, c.depth = true, false, 0, 0
+	c.create, c.retyped = creation{}, ""
+	c.frame, c.depth, c.into = frame{inTables: true}, 0, false
 }
 
 // end judges the statement that has been read.
@@ -105,10 +121,10 @@ func (c *classifier) end() {
 	c.statements++
 	table := c.mentioned
 	switch {
-	case is(c.first, "CREATE") && !c.replaces, !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):
+	case is(c.first, "CREATE") && !c.create.writes(c), !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):
 		table = ""
 	case !c.writes: // CALL, DO, EXECUTE, and what is unknown: strings may hold SQL
-		table = c.anywhereIn(c.sql)
+		table = c.anywhereIn()
 	}
 	if c.out.table == "" {
 		c.out.table = table
@@ -118,25 +134,31 @@ func (c *classifier) end() {
 func (c *classifier) punct(b byte) {
 	switch b {
 	case '(':
-		c.stack <<= 1
-		if c.inTables {
-			c.stack |= 1
+		if c.depth >= 0 && c.depth < len(c.outer) {
+			c.outer[c.depth] = c.frame
+		} else {
+			c.odd = true
 		}
 		c.depth++
 		if c.into {
 			c.inTables, c.into = false, false
 		}
 	case ')':
-		c.inTables = c.stack&1 == 1
-		c.stack >>= 1
 		c.depth--
-		if c.depth < 0 || c.depth > 60 {
+		if c.depth < 0 || c.depth >= len(c.outer) {
 			c.odd = true
-		}
-	case ';':
-		// What is between BEGIN and END of a trigger's body runs later.
-		if c.routine && !is(c.previous, "END") {
 			break
+		}
+		c.frame = c.outer[c.depth]
+	case '=':
+		if is(c.first, "ALTER") && is(c.previous, "RENAME") { // MySQL: RENAME [=|TO|AS] name
+			c.writes = true
+		}
+	case ',':
+		c.inTables = c.inTables || c.list
+	case ';':
+		if c.create.inBody() {
+			break // it runs later
 		}
 		c.end()
 		c.begin()
@@ -146,7 +168,12 @@ func (c *classifier) punct(b byte) {
 	}
 }
 
-func (c *classifier) word(w string) {
+func (c *classifier) word(t token) {
+	w := t.text
+	if c.dotted { // no keyword, as in i.update
+		c.name(w)
+		return
+	}
 	if c.first == "" {
 		c.first = w
 		c.opening(w)
@@ -154,40 +181,52 @@ func (c *classifier) word(w string) {
 		c.out.control = controlEnd
 	}
 	c.savepointName(w)
-	if is(c.first, "CREATE") && c.words < 9 && c.dialect != sqlguard.Postgres && is(w, "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT") {
-		c.routine = true
+	switch {
+	case is(c.first, "CREATE"):
+		c.create.word(c, w)
+	case is(c.first, "ALTER"):
+		c.alter(t)
+	case c.words == 2 && c.dialect == sqlguard.MySQL && (is(c.first, "SET") && is(w, "STATEMENT") || is(c.first, "BEGIN") && is(w, "NOT")):
+		c.odd = true // SET STATEMENT ... FOR, BEGIN NOT ATOMIC: other statements follow
 	}
-	if c.words == 4 && is(c.first, "CREATE") && is(c.previous, "REPLACE") && is(w, "TABLE") {
-		c.replaces = true
-	}
-	if is(c.first, "ALTER") && is(c.previous, "DROP") && !is(w, "NOT", "DEFAULT", "CONSTRAINT", "INDEX", "KEY", "FOREIGN", "PRIMARY", "CHECK", "EXPRESSION", "IDENTITY") {
-		c.writes = true // a column or a partition
-	}
-	if len(w) > len("DUPLICATE") {
+	switch {
+	case len(w) <= len("DUPLICATE"):
+		c.keyword(w)
+	case is(w, "STRAIGHT_JOIN"):
+		c.inTables = true
+	default:
 		c.name(w)
-		return
 	}
-	switch k := keyword(w); k {
+}
+
+func (c *classifier) keyword(w string) {
+	c.name(w) // lock and copy may be names
+	switch keyword(w) {
 	case kwInsert, kwReplace:
-		if !c.followedBy('(') {
-			c.writes = true
+		switch {
+		case c.followedBy('('): // a function
+		case is(c.first, "CREATE") && is(c.previous, "OR"):
+		default:
+			c.verb()
 		}
-		c.inTables = true
 	case kwUpdate:
-		// FOR UPDATE and FOR NO KEY UPDATE lock; ON UPDATE is part of a constraint.
-		if !is(c.previous, "FOR", "KEY", "ON") {
-			c.writes = true
+		switch {
+		case is(c.previous, "FOR", "ON"): // a lock; a part of a constraint
+		case is(c.previous, "KEY"): // FOR NO KEY UPDATE; ON DUPLICATE KEY UPDATE, and columns
+			c.inTables = false
+		default:
+			c.verb()
+			c.list = c.dialect == sqlguard.MySQL
 		}
-		c.inTables = true
 	case kwDelete:
 		if !is(c.previous, "ON") {
-			c.writes = true
+			c.verb()
+			c.list = c.dialect == sqlguard.MySQL
 		}
-		c.inTables = true
 	case kwMerge:
-		c.writes, c.inTables = true, true
+		c.verb()
 	case kwDestroys:
-		if c.words == 1 && !is(w, "DROP") || c.words > 1 && is(c.first, "ALTER") && !is(w, "DROP") {
+		if c.words == 1 && !is(w, "DROP", "COPY") {
 			c.writes = true
 		}
 		c.inTables = true
@@ -199,20 +238,54 @@ func (c *classifier) word(w string) {
 	case kwInto:
 		c.inTables, c.into = true, true
 	case kwFrom:
+		if is(c.first, "COPY") && c.depth == 0 {
+			c.writes = true
+		}
 		if !is(c.previous, "DISTINCT") {
 			c.inTables = true
 		}
 	case kwOn:
 		c.inTables = true
+		if is(w, "ONLY") {
+			c.into = false // MERGE INTO ONLY (items)
+		}
+		if is(w, "USING") && c.dialect != sqlguard.MySQL && !is(c.first, "ALTER") { // MySQL may name there what it deletes from
+			c.reads = true
+		}
 	case kwOff:
-		c.inTables, c.into = false, false
-	default:
-		c.name(w)
+		c.off(w)
+	}
+}
+
+// verb begins what writes, in this bracket.
+func (c *classifier) verb() {
+	c.writes = true
+	c.frame, c.into = frame{inTables: true}, false
+}
+
+// off ends the place of tables. Some of these words may be the name of one, so it
+// is not the end of a list of tables that are written: only SET is in an UPDATE, and
+// WHERE in a DELETE, where no such name can stand without quotes.
+func (c *classifier) off(w string) {
+	if is(c.first, "TRUNCATE", "DROP", "RENAME", "ALTER") {
+		return // there may be more tables to the end
+	}
+	c.inTables, c.into = false, false
+	switch {
+	case is(w, "SELECT"):
+		c.reads, c.list = true, false
+	case is(w, "SET"):
+		c.list = false
+		if c.dialect != sqlguard.MySQL { // UPDATE ... SET ... FROM; MySQL names all tables before it
+			c.reads = true
+		}
+	case is(w, "WHERE"):
+		c.list = false
 	}
 }
 
 func (c *classifier) name(s string) {
-	if c.inTables && c.mentioned == "" && c.tables.has(s) {
+	if c.inTables && !c.reads && c.mentioned == "" && c.tables.has(s) {
 		c.mentioned = s
 	}
 }
@@ -220,9 +293,12 @@ func (c *classifier) name(s string) {
 // passive reports whether the first word begins a statement that writes no row of
 // a table by itself.
 func (c *classifier) passive() bool {
+	if is(c.first, "PREPARE") {
+		return c.dialect != sqlguard.MySQL // the statement is in a text there
+	}
 	return is(c.first, "SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "PRAGMA", "SET", "RESET", "BEGIN", "START", "COMMIT",
 		"ROLLBACK", "SAVEPOINT", "RELEASE", "ABORT", "END", "DECLARE", "FETCH", "MOVE", "CLOSE", "ANALYZE", "VACUUM", "COMMENT", "GRANT", "REVOKE", "LISTEN",
-		"UNLISTEN", "NOTIFY", "DISCARD", "DEALLOCATE", "PREPARE", "LOCK", "UNLOCK", "USE", "KILL", "FLUSH", "OPTIMIZE", "REINDEX", "CLUSTER", "CHECKPOINT", "CHECK", "ATTACH", "DETACH", "REFRESH")
+		"UNLISTEN", "NOTIFY", "DISCARD", "DEALLOCATE", "COPY", "LOCK", "UNLOCK", "USE", "KILL", "FLUSH", "OPTIMIZE", "REINDEX", "CLUSTER", "CHECKPOINT", "CHECK", "ATTACH", "DETACH", "REFRESH")
 }
 
 // opening notes what the first word of a statement does to the transaction.
@@ -257,84 +333,23 @@ func (c *classifier) namesSavepoint() bool {
 // anywhere judges text that cannot be read for certain.
 func (c *classifier) anywhere() string {
 	lower := strings.ToLower(c.sql)
-	for _, verb := range []string{"insert", "update", "delete", "replace", "merge", "truncate", "copy", "call", "do", "execute", "load", "drop", "rename"} {
-		if strings.Contains(lower, verb) {
-			return c.anywhereIn(lower)
+	for _, verb := range []string{"insert", "update", "delete", "replace", "merge", "truncate", "copy", "call", "do", "execute", "load", "drop", "rename", "alter", "prepare", "import"} {
+		if containsWord(lower, verb) {
+			return c.anywhereIn()
 		}
 	}
 	return ""
 }
 
-func (c *classifier) anywhereIn(sql string) string {
-	lower := strings.ToLower(sql)
+// anywhereIn looks for names in the whole text, and in strings. There one may follow
+// an escape, as in '\nitems'.
+func (c *classifier) anywhereIn() string {
+	lower := strings.ToLower(c.sql)
+	escapes := strings.Contains(lower, `\`)
 	for _, name := range c.tables.names() {
-		if strings.Contains(lower, name) || strings.Contains(lower, `u&"`) {
+		if containsWord(lower, name) || escapes && strings.Contains(lower, name) || strings.Contains(lower, `u&"`) {
 			return name
 		}
 	}
 	return ""
-}
-
-func is(w string, words ...string) bool {
-	for _, k := range words {
-		if len(w) == len(k) && strings.EqualFold(w, k) {
-			return true
-		}
-	}
-	return false
-}
-
-type keywordClass uint8
-
-const (
-	kwNone keywordClass = iota
-	kwInsert
-	kwReplace
-	kwUpdate
-	kwDelete
-	kwMerge
-	kwDestroys
-	kwTable
-	kwInto
-	kwFrom
-	kwOn  // a table follows
-	kwOff // anything but a table follows
-)
-
-// keyword looks up a word of up to nine bytes.
-func keyword(w string) keywordClass {
-	var upper [9]byte
-	for i := range len(w) {
-		c := w[i]
-		if 'a' <= c && c <= 'z' {
-			c -= 'a' - 'A'
-		}
-		upper[i] = c
-	}
-	switch string(upper[:len(w)]) {
-	case "INSERT":
-		return kwInsert
-	case "REPLACE":
-		return kwReplace
-	case "UPDATE":
-		return kwUpdate
-	case "DELETE":
-		return kwDelete
-	case "MERGE":
-		return kwMerge
-	case "TRUNCATE", "RENAME", "EXCHANGE", "COPY", "LOAD", "DROP":
-		return kwDestroys
-	case "TABLE", "TABLES", "COLUMN", "PARTITION":
-		return kwTable
-	case "INTO":
-		return kwInto
-	case "FROM":
-		return kwFrom
-	case "JOIN", "USING", "ONLY", "LOCK", "ALTER":
-		return kwOn
-	case "SET", "WHERE", "VALUES", "VALUE", "RETURNING", "ON", "SELECT", "HAVING", "BY", "LIMIT", "DUPLICATE", "CONFLICT", "WHEN", "DEFAULT":
-		return kwOff
-	default:
-		return kwNone
-	}
 }

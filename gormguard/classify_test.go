@@ -45,6 +45,38 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{"EXPLAIN SELECT * FROM items", all, false},
 		{"SAVEPOINT items", all, false},
 		{"UPDATE items_old SET x = 1", all, false},
+		{"INSERT INTO log SELECT * FROM items", all, false},
+		{"INSERT INTO log (id) SELECT id FROM items WHERE x = 'SET'", all, false},
+		{"REPLACE INTO log SELECT * FROM items", []sqlguard.Dialect{my, lt}, false},
+		{"INSERT INTO orders (a, items) VALUES (1, 2) ON DUPLICATE KEY UPDATE a = VALUES(a), items = VALUES(items)", all, false},
+		{"UPDATE orders SET x = 1 WHERE item_id IN (SELECT id FROM items JOIN a ON a.id = items.id, items i FOR UPDATE)", all, false},
+		{"DELETE FROM orders WHERE NOT EXISTS (SELECT 1 FROM items WHERE items.id = orders.item_id)", all, false},
+		{"UPDATE orders SET x = 1 FROM items, a WHERE items.id = orders.item_id", []sqlguard.Dialect{pg, lt}, false},
+		{"DELETE FROM orders USING items WHERE items.id = orders.item_id", []sqlguard.Dialect{pg}, false},
+		{"MERGE INTO orders USING items ON true WHEN MATCHED THEN DELETE", []sqlguard.Dialect{pg}, false},
+		{"WITH u AS (UPDATE orders SET x=1 RETURNING item_id) SELECT * FROM items JOIN u ON true", all, false},
+		{"SELECT i.update, i.replace, i.delete FROM items i", all, false},
+		{`SELECT * FROM items WHERE note LIKE ? ESCAPE '\' AND deleted_at IS NULL FOR UPDATE`, []sqlguard.Dialect{pg, lt}, false},
+		{`SELECT * FROM items WHERE note LIKE ? ESCAPE '\' AND deleted_at IS NULL`, all, false},
+		{`SELECT * FROM items WHERE note LIKE ? ESCAPE '\\' AND deleted_at IS NULL FOR UPDATE`, all, false},
+		{"SELECT /*!40001 SQL_NO_CACHE */ * FROM items WHERE updated_at > 1", []sqlguard.Dialect{my}, false},
+		{"SET STATEMENT max_statement_time=1 FOR SELECT * FROM items", []sqlguard.Dialect{my}, false},
+		{"COPY items TO STDOUT", []sqlguard.Dialect{pg}, false},
+		{"COPY (SELECT * FROM items) TO STDOUT", []sqlguard.Dialect{pg}, false},
+		{"DO RELEASE_LOCK('migrate_items')", []sqlguard.Dialect{my}, false},
+		{"CALL refresh_items_view()", all, false},
+		{"CREATE TABLE log AS SELECT * FROM items", all, false},
+		{"CREATE POLICY p ON items FOR UPDATE USING (true)", []sqlguard.Dialect{pg}, false},
+		{"CREATE TRIGGER t BEFORE INSERT OR UPDATE ON items EXECUTE FUNCTION f()", []sqlguard.Dialect{pg}, false},
+		{"CREATE DEFINER=a@b PROCEDURE p() l: BEGIN IF 1 THEN UPDATE items SET x = 1; END IF; DELETE FROM items; END l; SELECT 1", []sqlguard.Dialect{my}, false},
+		{"ALTER TABLE items RENAME COLUMN a TO b", all, false},
+		{"ALTER TABLE items RENAME INDEX a TO b, ALGORITHM=COPY", []sqlguard.Dialect{my}, false},
+		{"ALTER TABLE items ADD COLUMN x int DEFAULT 7", all, false},
+		{"ALTER TABLE items MODIFY COLUMN x bigint", []sqlguard.Dialect{my}, false},
+		{`ALTER TABLE "items" ALTER COLUMN "x" TYPE text`, []sqlguard.Dialect{pg}, false},
+		{`ALTER TABLE "items" ALTER COLUMN "x" TYPE timestamp(3) with time zone USING "x"::timestamp(3) with time zone`, []sqlguard.Dialect{pg}, false},
+		{`ALTER TABLE "items" ALTER COLUMN "x" TYPE boolean USING "x"::int::boolean`, []sqlguard.Dialect{pg}, false}, // GORM's
+		{"ALTER TABLE items ADD CONSTRAINT u UNIQUE USING INDEX i", []sqlguard.Dialect{pg}, false},
 
 		{"UPDATE items SET x = 1", all, true},
 		{"update\titems\nset x=1", all, true},
@@ -93,8 +125,52 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{"SELECT /* /* */ 1; UPDATE items SET x=1 -- */", all, true},
 		{`UPDATE U&"\0069tems" SET x=1`, []sqlguard.Dialect{pg}, true},
 		{"UPDATE 'items' SET x=1", []sqlguard.Dialect{lt}, true},
-		{"INSERT INTO log SELECT * FROM items", all, true}, // it reads; a text cannot always tell
 		{"UPDATE items SET x='open", all, true},
+
+		{"CREATE TABLE a AS WITH d AS (DELETE FROM items RETURNING *) SELECT * FROM d", []sqlguard.Dialect{pg}, true},
+		{"CREATE TABLE log (event TEXT); UPDATE items SET x=1", all, true},
+		{"CREATE TABLE event (id int); DELETE FROM items", all, true},
+		{"CREATE DEFINER=event@a VIEW v AS SELECT 1; DELETE FROM items", []sqlguard.Dialect{my}, true},
+		{"CREATE TRIGGER t AFTER INSERT ON a FOR EACH ROW SET @x=1; UPDATE items SET x=1", []sqlguard.Dialect{my}, true},
+		{"CREATE TRIGGER begin AFTER INSERT ON a FOR EACH ROW SET @x=1; UPDATE items SET x=1", []sqlguard.Dialect{my}, true},
+		{"CREATE PROCEDURE p() l: BEGIN SELECT 1; END l; UPDATE items SET x=1", []sqlguard.Dialect{my}, true},
+		{"CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; END; UPDATE items SET x=1", []sqlguard.Dialect{my, lt}, true},
+		{"SET STATEMENT max_statement_time=1 FOR UPDATE items SET x=1", []sqlguard.Dialect{my}, true},
+		{"SET STATEMENT max_statement_time=1 FOR TRUNCATE items", []sqlguard.Dialect{my}, true},
+		{"BEGIN NOT ATOMIC TRUNCATE items; END", []sqlguard.Dialect{my}, true},
+		{"UPDATE o JOIN u ON u.id = o.uid, items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE o JOIN u ON u.id = o.uid STRAIGHT_JOIN items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE o USE INDEX FOR ORDER BY (i), items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE value, items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE app.set, items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE o JOIN u ON u.id = 1.JOIN items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE o JOIN (SELECT 1 AS id FROM a) s ON s.id = o.id, items SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"DELETE i FROM o JOIN u ON u.id = o.uid, items i", []sqlguard.Dialect{my}, true},
+		{"DELETE FROM i USING o JOIN items i", []sqlguard.Dialect{my}, true},
+		{"MERGE INTO ONLY (items) USING a ON true WHEN MATCHED THEN DELETE", []sqlguard.Dialect{pg}, true},
+		{"TRUNCATE set, items", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE part SET (fillfactor = 70), NO INHERIT items", []sqlguard.Dialect{pg}, true},
+		{"INSERT INTO a WITH d AS (DELETE FROM items RETURNING *) SELECT * FROM d", []sqlguard.Dialect{pg}, true},
+		{"WITH set AS (SELECT 1 FROM a) UPDATE items SET x=1", []sqlguard.Dialect{pg}, true},
+		{"SELECT 1 FROM a WHERE x IN (WITH d AS (DELETE FROM items RETURNING *) SELECT id FROM d)", []sqlguard.Dialect{pg}, true},
+		{"SELECT 1 FROM a WHERE b LIKE '' ESCAPE E'\\'; UPDATE items SET x=1 --'", []sqlguard.Dialect{pg}, true},
+		{"PREPARE p FROM 'UPDATE\\nitems SET x=1'", []sqlguard.Dialect{my}, true},
+		{"SELECT 1 /*!99999 ' */; UPDATE items SET x=1 /*!99999 ' */", []sqlguard.Dialect{my}, true},
+		{"DELETE FROM /*!99999 a WHERE */ items", []sqlguard.Dialect{my}, true},
+		{"/*!50000UPDATE items SET x=1*/", []sqlguard.Dialect{my}, true},
+		{"ALTER TABLE items ALTER COLUMN x TYPE text USING 'y'", []sqlguard.Dialect{pg}, true},
+		{`ALTER TABLE items ALTER "x" TYPE text USING "y"::text`, []sqlguard.Dialect{pg}, true},
+		{`ALTER TABLE items ALTER "x" TYPE text USING "x"::text || y`, []sqlguard.Dialect{pg}, true},
+		{`ALTER TABLE items ALTER "x" TYPE text USING "x"::text, ALTER y TYPE text USING z`, []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items ALTER x SET DATA TYPE text USING data::text", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items ALTER x SET EXPRESSION AS (1)", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items DETACH PARTITION p", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items SET SCHEMA archive", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE part NO INHERIT items", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items RENAME = gone", []sqlguard.Dialect{my}, true},
+		{"ALTER IGNORE TABLE items ADD UNIQUE (x)", []sqlguard.Dialect{my}, true},
+		{"ALTER TABLE items CONVERT PARTITION p TO TABLE gone", []sqlguard.Dialect{my}, true},
+		{"ALTER TABLE a EXCHANGE PARTITION p WITH TABLE items", []sqlguard.Dialect{my}, true},
 	} {
 		for _, d := range tt.dialects {
 			require.Equal(t, tt.write, gormguard.Writes(tt.sql, d, "items"), "%s: %s", d, tt.sql)
@@ -145,5 +221,15 @@ func BenchmarkClassify(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		gormguard.Writes(`UPDATE "orders" SET "note"=$1,"updated_at"=$2 WHERE "orders"."deleted_at" IS NULL AND "id" = $3`, sqlguard.Postgres, "items")
+	}
+}
+
+// A table may have the name of a keyword, where a dialect does not reserve it.
+func TestTablesNamedLikeKeywords(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"lock", "copy", "value", "conflict", "merge"} {
+		require.True(t, gormguard.Writes("UPDATE "+name+" SET x = 1", sqlguard.Postgres, name), name)
+		require.True(t, gormguard.Writes("UPDATE a, "+name+" SET x = 1", sqlguard.MySQL, name), name)
+		require.False(t, gormguard.Writes("SELECT x FROM "+name, sqlguard.MySQL, name), name)
 	}
 }

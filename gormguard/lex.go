@@ -22,6 +22,11 @@ type token struct {
 	start int
 }
 
+// isName reports whether it can stand before a dot, as no number and parameter can.
+func (t token) isName() bool {
+	return t.kind == quoted || t.kind == word && t.text[0] != '$' && (t.text[0] < '0' || t.text[0] > '9')
+}
+
 // A lexer reads SQL without allocating. It does not have to understand what it
 // reads, but must know where strings, names and comments end: text that two
 // dialects or two server settings read differently makes it odd, and odd text is
@@ -49,6 +54,7 @@ func (l *lexer) next() (token, bool) {
 			// the dialect and on settings of the server.
 			return token{text, l.enclosed('\''), start}, true
 		case c == '"' || c == '`':
+			l.odd = l.odd || c == '`' && l.dialect == sqlguard.Postgres // an operator
 			return token{quoted, l.enclosed(c), start}, true
 		case c == '[' && l.dialect == sqlguard.SQLite:
 			return token{quoted, l.enclosed(']'), start}, true
@@ -78,9 +84,8 @@ func (l *lexer) enclosed(end byte) string {
 	for l.pos < len(l.sql) {
 		switch l.sql[l.pos] {
 		case '\\':
-			if end != ']' && l.pos+1 < len(l.sql) && (l.sql[l.pos+1] == end || l.sql[l.pos+1] == '\\') {
-				l.odd = true
-			}
+			l.backslashes(start, end)
+			continue
 		case end:
 			if end != ']' && l.pos+1 < len(l.sql) && l.sql[l.pos+1] == end {
 				l.pos++
@@ -93,6 +98,33 @@ func (l *lexer) enclosed(end byte) string {
 	}
 	l.odd = true
 	return l.sql[start:]
+}
+
+// backslashes reads a run of them. They escape each other or nothing, so an even
+// number of them does not move the end, but an odd one may have escaped it.
+func (l *lexer) backslashes(start int, end byte) {
+	first := l.pos
+	for l.at(`\`) {
+		l.pos++
+	}
+	if l.dialect == sqlguard.SQLite || l.pos == len(l.sql) || l.sql[l.pos] != end {
+		return
+	}
+	// In some character sets of MySQL a backslash may be the second byte of a letter.
+	half := l.dialect == sqlguard.MySQL && l.sql[first-1] >= 0x80
+	if half || (l.pos-first)%2 == 1 && !l.isEscape(start) {
+		l.odd = true
+	}
+}
+
+// isEscape reports whether the string that begins at start is that of LIKE ...
+// ESCAPE '\' in Postgres. Only a server whose standard_conforming_strings is off
+// reads it otherwise, where whoever wrote it would get an error.
+func (l *lexer) isEscape(start int) bool {
+	before := strings.TrimRight(l.sql[:start-1], " ")
+	const escape = "ESCAPE"
+	return l.dialect == sqlguard.Postgres && strings.HasPrefix(l.sql[start:], `\'`) && !strings.HasPrefix(l.sql[start:], `\''`) &&
+		len(before) > len(escape) && is(before[len(before)-len(escape):], escape)
 }
 
 // dollarTag returns the tag with both its dollars, or "" where a dollar begins
@@ -137,6 +169,7 @@ func (l *lexer) skipComment() bool {
 			l.pos = len(l.sql)
 		}
 	case mysql && (l.at("/*!") || l.at("/*M!")):
+		l.odd = true // some versions skip it
 		for l.pos += 3; l.pos < len(l.sql) && (l.sql[l.pos] == '!' || '0' <= l.sql[l.pos] && l.sql[l.pos] <= '9'); {
 			l.pos++
 		}

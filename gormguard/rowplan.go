@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/sqlguard"
 )
 
 type planKey struct{}
@@ -41,7 +42,7 @@ func planOf(stmt *gorm.Statement) *rowPlan {
 func (r *rowPlan) complete(v verdict) error {
 	switch {
 	case r == nil:
-		return raw(v.table, "it is raw SQL, whose rows cannot be compared and stamped")
+		return raw(v.table, "it is raw SQL, or a statement on another table that may write this one too, and its rows cannot be compared and stamped")
 	case v.odd:
 		return raw(v.table, "it has a comment, a second statement, or quotes that cannot be read for certain")
 	case !r.applied || r.insert && !r.conflict && r.upserts():
@@ -154,7 +155,8 @@ func (p *Plugin) redirected(stmt *gorm.Statement) string {
 	if c, ok := stmt.Clauses["UPDATE"].Expression.(clause.Update); ok {
 		tables = append(tables, c.Table)
 	}
-	if c, ok := stmt.Clauses["FROM"].Expression.(clause.From); ok {
+	update := slices.Contains(stmt.BuildClauses, "UPDATE") && p.dialect != sqlguard.MySQL // which only reads its FROM
+	if c, ok := stmt.Clauses["FROM"].Expression.(clause.From); ok && !update {
 		tables = append(tables, c.Tables...)
 	}
 	for _, t := range tables {
