@@ -31,6 +31,15 @@
 // structs do not say which rows they mean: any fence will do for them, unless a
 // trigger of migrations.Protect knows better.
 //
+// A table that a statement on another one only reads needs no fence: in a subquery,
+// after INSERT ... SELECT, and after the FROM of an UPDATE. MySQL's UPDATE and DELETE
+// of several tables count as writes to each of them. A text that cannot be read for
+// certain (a backslash before a quote, a comment that some versions of MySQL run, SET
+// STATEMENT, CALL, PREPARE) counts as a write to a guarded table that it names. An
+// ALTER TABLE is a write if it drops, moves or computes what is in rows (DROP COLUMN,
+// RENAME TO, DETACH PARTITION, SET SCHEMA, TYPE ... USING other than a cast of the
+// column, which AutoMigrate writes); a new column or another type is none.
+//
 // # ModeFence
 //
 // The default. The transaction of the write has entered every fence of the
@@ -44,7 +53,8 @@
 // What it rests on is that the statement passes through GORM and names its table.
 // It does not see: statements on db.DB() (open that with sqlguard.Wrap, or ask for
 // a trigger), SQL that a server puts together itself (functions, updatable views,
-// dynamic SQL in DO, foreign keys that cascade), and other programs. In Postgres
+// dynamic SQL in DO or of a variable, foreign keys that cascade, DROP SCHEMA), and
+// other programs. In Postgres
 // the trigger of migrations.Protect stops those, too; a trigger of the others
 // cannot know what its transaction has entered.
 //

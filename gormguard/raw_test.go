@@ -68,6 +68,26 @@ func TestRawWritesThatLookLikeReadsAreRefused(t *testing.T) {
 	}
 }
 
+// A migration that changes a column or adds one leaves the rows what they were.
+func TestMigrationsOfGuardedTablesPass(t *testing.T) {
+	t.Parallel()
+	type Pair struct {
+		A     int64  `gorm:"primaryKey;autoIncrement:false"`
+		B     int64  `gorm:"primaryKey;autoIncrement:false"`
+		Value string `gorm:"size:40"`
+		Added int64  `gorm:"not null;default:7"`
+		Token int64  `gorm:"column:fence_token;fence;not null;default:0"`
+	}
+	for _, e := range []engine{onPostgres, onMariaDB} {
+		d := newDatabase(t, e, nil)
+		require.NoError(t, d.db.AutoMigrate(&Pair{}), e.name)
+		types, err := d.bare.Migrator().ColumnTypes("pairs")
+		require.NoError(t, err)
+		require.Contains(t, types[2].DatabaseTypeName(), "varchar", e.name)
+		require.ErrorIs(t, d.db.Migrator().DropColumn(&Pair{}, "Added"), guard.ErrNoFence, e.name)
+	}
+}
+
 // What only reads a guarded table, or escapes in a LIKE, needs no fence.
 func TestReadsInStatementsOnOtherTablesPass(t *testing.T) {
 	t.Parallel()

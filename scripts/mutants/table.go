@@ -149,7 +149,11 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"gormguard: raw SQL that writes is seen", "gormguard/classify.go",
-		"if !is(c.previous, \"FOR\", \"KEY\", \"ON\") {", "if false {", "gormguard", "WritesAreTold|TestEveryWritePath/sqlite",
+		"c.writes = true\n\tc.frame, c.into", "c.frame, c.into", "gormguard", "WritesAreTold|TestEveryWritePath/sqlite",
+	},
+	{
+		"gormguard: a table after ON and a comma is written too", "gormguard/classify.go",
+		"c.inTables = c.inTables || c.list", "", "gormguard", "WritesAreTold",
 	},
 	{
 		"gormguard: a refusal is found whatever is added to it", "gormguard/callbacks.go",
