@@ -37,7 +37,7 @@ import (
 // transaction by itself nothing more is run in it.
 //
 // It does not see what a function does that a SELECT calls, and not the inside of
-// a procedure: in MySQL that can commit. Run migrations on a database that is not
+// a procedure or of EXECUTE: in MySQL these can commit. Run migrations on a database that is not
 // wrapped. What [database/sql.Conn.Raw] hands out is this package's connection.
 //
 // A mistake in the arguments is reported by the first connection. Of the options

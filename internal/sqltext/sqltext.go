@@ -1,5 +1,6 @@
 // Package sqltext divides SQL into tokens, as far as it takes to find the
-// statements of a text, its names and its strings. It knows no grammar.
+// statements of a text, its names and its strings. Of the grammar it knows what
+// begins and ends transactions.
 package sqltext
 
 import "strings"

@@ -1,0 +1,40 @@
+package sqltext_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-fencing/fencing/internal/sqltext"
+)
+
+func TestStepsOfAText(t *testing.T) {
+	t.Parallel()
+	const pg, my, lite = sqltext.Postgres, sqltext.MySQL, sqltext.SQLite
+	step := func(c sqltext.Control, verb, name string) sqltext.Step { return sqltext.Step{Control: c, Verb: verb, Name: name} }
+	for _, tt := range []struct {
+		dialects []sqltext.Dialect
+		text     string
+		want     []sqltext.Step
+	}{
+		{dialects, "select 1; update t set a = 1", nil},
+		{dialects, "ROLLBACK TO a; RELEASE SAVEPOINT \"b\"; SAVEPOINT c", []sqltext.Step{
+			step(sqltext.RollbackTo, "ROLLBACK", "a"), step(sqltext.Release, "RELEASE", "b"), step(sqltext.Savepoint, "SAVEPOINT", "c"),
+		}},
+		{dialects, "savepoint savepoint -- x", []sqltext.Step{step(sqltext.Savepoint, "SAVEPOINT", "savepoint")}},
+		{dialects, "rollback; begin", []sqltext.Step{step(sqltext.End, "ROLLBACK", "rollback"), step(sqltext.End, "BEGIN", "begin")}},
+		{[]sqltext.Dialect{my}, "check table t", []sqltext.Step{step(sqltext.Commits, "CHECK TABLE", "t")}},
+		{[]sqltext.Dialect{my}, "call p", []sqltext.Step{step(sqltext.Unknown, "CALL", "p")}},
+		{[]sqltext.Dialect{pg, lite}, "call p", nil},
+		{[]sqltext.Dialect{my}, "set statement a = 1 for execute p", []sqltext.Step{step(sqltext.Unknown, "SET", "p")}},
+		{[]sqltext.Dialect{my}, "(select 1) union select 2", nil},
+		{[]sqltext.Dialect{my}, "set @a = 1", nil},
+	} {
+		for _, d := range tt.dialects {
+			require.Equal(t, tt.want, sqltext.Steps(d, tt.text), "%s: %s", d, tt.text)
+		}
+	}
+	// A setting of the server says where the string ends.
+	require.Equal(t, []sqltext.Step{{Control: sqltext.Unknown}}, sqltext.Steps(my, `select '\'; commit --'`))
+	require.Len(t, sqltext.Steps(pg, `select '\'; commit --'`), 2)
+}
