@@ -68,24 +68,25 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 		chains.Create().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkInsertedResources),
 		chains.Create().Before(createLink.core).Register("gormguard:plan", p.planCreate),
 		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verify),
-		chains.Create().After(endLink).Register("gormguard:finish", finish),
+		chains.Create().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Update().Before(first(chains.Update(), "gorm:setup_reflect_value")).Register("gormguard:connect", p.connect),
 		chains.Update().Before(updateLink.before).Register("gormguard:enter", p.enterEarly),
 		chains.Update().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkUpdatedResources),
 		chains.Update().Before(updateLink.core).Register("gormguard:plan", p.planUpdate),
 		chains.Update().After(updateLink.core).Before(updateLink.after).Register("gormguard:verify", p.verify),
-		chains.Update().After(endLink).Register("gormguard:finish", finish),
+		chains.Update().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Delete().Before(first(chains.Delete(), deleteLink.before)).Register("gormguard:connect", p.connect),
 		chains.Delete().Before(deleteLink.before).Register("gormguard:enter", p.enterEarly),
 		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", p.checkDeletedResources),
 		chains.Delete().Before(deleteLink.core).Register("gormguard:plan", p.planDelete),
 		chains.Delete().After(deleteLink.core).Before(deleteLink.after).Register("gormguard:verify", p.verify),
-		chains.Delete().After(endLink).Register("gormguard:finish", finish),
+		chains.Delete().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Query().Before("gorm:query").Register("gormguard:connect", p.connect),
-		chains.Row().Before("gorm:row").Register("gormguard:connect", p.connect),
+		chains.Query().After("gorm:query").Register("gormguard:finish", p.finish),
+		chains.Row().Before("gorm:row").Register("gormguard:connect", p.connectRows),
 		chains.Raw().Before("gorm:raw").Register("gormguard:connect", p.connect),
 	)
 }
@@ -129,6 +130,16 @@ func (p *Plugin) connect(db *gorm.DB) {
 		p.model(stmt.Schema)
 	}
 	stmt.ConnPool = p.view(stmt.ConnPool)
+}
+
+// connectRows is connect where the caller will read the rows.
+func (p *Plugin) connectRows(db *gorm.DB) {
+	p.connect(db)
+	if t, ok := db.Statement.ConnPool.(*transaction); ok {
+		view := *t
+		view.rows = true
+		db.Statement.ConnPool = &view
+	}
 }
 
 // enterEarly comes before the hooks of the model: they must not run for a holder
@@ -208,10 +219,13 @@ func remember(db *gorm.DB) {
 	}
 }
 
-// finish is the last callback.
-func finish(db *gorm.DB) {
+// finish is the last callback. What rows have failed with, only GORM has seen so far.
+func (p *Plugin) finish(db *gorm.DB) {
 	if db.Error == nil {
 		return
+	}
+	if t, ok := db.Statement.ConnPool.(*transaction); ok {
+		t.failed(db.Statement.Context, db.Error)
 	}
 	v, ok := db.Statement.Settings.Load(refusalKey{})
 	if !ok {

@@ -6,25 +6,12 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
-// A control is what a statement does to the transaction that it runs in.
-type control uint8
-
-const (
-	controlNone control = iota
-	controlSavepoint
-	controlRelease
-	controlRollbackTo
-	controlEnd // ends it, or begins another one
-)
-
 // A verdict is what a text of SQL may do to guarded tables. It errs on the side of
 // a write: a verb that writes, anywhere, together with the name of a guarded
 // table where a table can stand.
 type verdict struct {
-	table     string // the guarded table that is written; "" if none is
-	control   control
-	savepoint string
-	odd       bool // a comment, two statements, or text that cannot be read for certain
+	table string // the guarded table that is written; "" if none is
+	odd   bool   // a comment, two statements, or text that cannot be read for certain
 }
 
 func classify(sql string, d sqlguard.Dialect, tables *tableSet) verdict {
@@ -92,9 +79,6 @@ func (c *classifier) run() {
 			}
 			if is(c.first, "ALTER") {
 				c.alter(t)
-			}
-			if c.namesSavepoint() {
-				c.out.savepoint = t.text
 			}
 			c.name(t.text)
 			c.previous = ""
@@ -176,11 +160,7 @@ func (c *classifier) word(t token) {
 	}
 	if c.first == "" {
 		c.first = w
-		c.opening(w)
-	} else if c.words == 2 && is(c.first, "PREPARE") && is(w, "TRANSACTION") || is(c.first, "SET") && is(w, "AUTOCOMMIT") {
-		c.out.control = controlEnd
 	}
-	c.savepointName(w)
 	switch {
 	case is(c.first, "CREATE"):
 		c.create.word(c, w)
@@ -299,35 +279,6 @@ func (c *classifier) passive() bool {
 	return is(c.first, "SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "PRAGMA", "SET", "RESET", "BEGIN", "START", "COMMIT",
 		"ROLLBACK", "SAVEPOINT", "RELEASE", "ABORT", "END", "DECLARE", "FETCH", "MOVE", "CLOSE", "ANALYZE", "VACUUM", "COMMENT", "GRANT", "REVOKE", "LISTEN",
 		"UNLISTEN", "NOTIFY", "DISCARD", "DEALLOCATE", "COPY", "LOCK", "UNLOCK", "USE", "KILL", "FLUSH", "OPTIMIZE", "REINDEX", "CLUSTER", "CHECKPOINT", "CHECK", "ATTACH", "DETACH", "REFRESH")
-}
-
-// opening notes what the first word of a statement does to the transaction.
-func (c *classifier) opening(w string) {
-	switch {
-	case is(w, "COMMIT", "ROLLBACK", "ABORT", "END", "BEGIN", "START"):
-		c.out.control = controlEnd
-	case is(w, "SAVEPOINT"):
-		c.out.control = controlSavepoint
-	case is(w, "RELEASE"):
-		c.out.control = controlRelease
-	case c.dialect == sqlguard.MySQL && is(w, "CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE", "ANALYZE", "OPTIMIZE", "FLUSH"):
-		c.out.control = controlEnd // MySQL commits before these
-	}
-}
-
-// savepointName reads on: ROLLBACK [WORK] TO [SAVEPOINT] name.
-func (c *classifier) savepointName(w string) {
-	switch {
-	case c.words < 2:
-	case is(c.first, "ROLLBACK", "ABORT") && is(w, "TO"):
-		c.out.control = controlRollbackTo
-	case c.namesSavepoint() && !is(w, "SAVEPOINT"):
-		c.out.savepoint = w
-	}
-}
-
-func (c *classifier) namesSavepoint() bool {
-	return c.out.control >= controlSavepoint && c.out.control <= controlRollbackTo && c.out.savepoint == ""
 }
 
 // anywhere judges text that cannot be read for certain.

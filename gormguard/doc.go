@@ -62,11 +62,21 @@
 // read is otherwise checked only when it writes, and SQLite may refuse to make a
 // writer of it then, as without a guard (sqlguard.Retryable says so).
 //
-// A write that was refused dooms its transaction: Commit rolls back and returns the
-// refusal, unless the write was in a savepoint that was rolled back. (That does
-// not reach a transaction begun on the *gorm.DB of Connection, or by a plugin
-// with a pool of its own; nothing that is guarded is written there either.)
-// Entering is lost by ROLLBACK TO, and then done again before the next write.
+// A write that was refused dooms its transaction, for whatever reason it was: Commit
+// rolls back and returns the refusal, unless the write was in a savepoint that was
+// rolled back. So does an error with which MySQL or SQLite has rolled back by itself,
+// a deadlock for example: the caller who swallows it writes nothing guarded any more.
+// Entering is lost by ROLLBACK TO, and then done again before the next write. After a
+// statement that may have ended the transaction, such as CALL in MySQL, a savepoint
+// of this package shows whether it has; if so, guarded writes are refused.
+//
+// That does not reach a transaction begun on the *gorm.DB of Connection, or by a
+// plugin with a pool of its own: there every write enters, but that the database has
+// rolled back, or committed before a statement of MySQL, is not seen, and what is
+// written then may be late. Nor does it reach statements that the caller prepares on
+// Statement.ConnPool. In a transaction begun by SQL on the *gorm.DB of Connection raw
+// guarded writes are refused; those of models commit it, as GORM's do with its
+// default transaction.
 //
 // # ModeRow
 //
@@ -76,7 +86,8 @@
 // no statement and adds none: the comparison is in the statement itself, in a form
 // that makes the server fail on a stale row, so a statement writes all of its rows
 // or none. A row that is missing is 0 rows, as without a guard. On Postgres the
-// failure ends the surrounding transaction, like every error there.
+// failure ends the surrounding transaction, like every error there. Elsewhere a
+// refusal leaves it as it was, and a caller who swallows it commits the rest.
 //
 // It is the weaker rule, and does not catch
 //

@@ -3,12 +3,14 @@ package gormguard
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"slices"
 
 	"gorm.io/gorm"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqltext"
+	"github.com/go-fencing/fencing/sqlguard"
 )
 
 // A pool stands in front of what GORM runs statements on outside of a
@@ -29,14 +31,14 @@ var (
 
 // guarded decides on a statement: whether it needs the fences of ctx, or an error
 // if it must not run.
-func (p *Plugin) guarded(ctx context.Context, v verdict, plan *rowPlan) (bool, error) {
+func (p *Plugin) guarded(ctx context.Context, v verdict, steps []sqltext.Step, plan *rowPlan) (bool, error) {
 	if v.table == "" || isPassed(ctx) || p.unguarded(ctx, v.table) {
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
 		return false, p.refuse(ctx, noFence(v.table))
 	}
-	if v.control != controlNone {
+	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return s.Control != sqltext.Unknown }) {
 		return false, p.refuse(ctx, raw(v.table, "it also begins or ends a transaction or a savepoint"))
 	}
 	if p.mode.stamps() {
@@ -68,7 +70,27 @@ func (p *Plugin) refuse(ctx context.Context, err error) error {
 }
 
 func (c *pool) needsFence(ctx context.Context, query string) (bool, error) {
-	return c.plugin.guarded(ctx, classify(query, c.plugin.dialect, c.plugin.tables), c.plan)
+	v := classify(query, c.plugin.dialect, c.plugin.tables)
+	fence, err := c.plugin.guarded(ctx, v, sqltext.Steps(sqltext.Dialect(c.plugin.dialect), query), c.plan)
+	if err == nil && fence && c.begunBySQL(ctx) {
+		return false, c.plugin.refuse(ctx, raw(v.table, "a transaction was begun by SQL on this connection, which that of the write would end: use db.Transaction or db.Begin"))
+	}
+	return fence, err
+}
+
+// begunBySQL reports whether there is a transaction on the connection of
+// db.Connection. Only in one can a savepoint be set, or be found again; SQLite, where
+// that differs, refuses to begin a second transaction.
+func (c *pool) begunBySQL(ctx context.Context) bool {
+	conn, ok := c.inner.(*sql.Conn)
+	if !ok || c.plugin.dialect == sqlguard.SQLite {
+		return false
+	}
+	if _, err := conn.ExecContext(ctx, "SAVEPOINT "+probeName); err != nil {
+		return false
+	}
+	_, err := conn.ExecContext(ctx, "RELEASE SAVEPOINT "+probeName)
+	return err == nil
 }
 
 func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -215,5 +237,3 @@ func (c *pool) Ping() error {
 	}
 	return nil
 }
-
-var errEnded = errors.New("gormguard: a statement of raw SQL has ended this transaction; roll it back, a guarded write in it cannot be fenced any more")

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 
 	"gorm.io/gorm"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -23,24 +22,13 @@ type transaction struct {
 	raw    gorm.ConnPool // without the cache of prepared statements
 	state  *txState
 	plan   *rowPlan // of the statement that GORM is about to run, in ModeRow
+	rows   bool     // GORM is about to hand out rows, and will not see their error
 }
 
 var (
 	_ gorm.Tx             = (*transaction)(nil)
 	_ gorm.GetDBConnector = (*transaction)(nil)
 )
-
-// A txState is what is known of one transaction, through however many views.
-type txState struct {
-	mu         sync.Mutex
-	foreign    bool            // others may run statements in it unseen: nothing is remembered
-	entered    []guard.Fence   // since the last ROLLBACK TO
-	ctx        context.Context // that the last fence was entered with, for the observer
-	savepoints []string
-	refused    error // why it must not be committed
-	refusedAt  int   // savepoints set by then
-	ended      bool
-}
 
 func (p *Plugin) newTx(inner gorm.Tx, state *txState) *transaction {
 	t := &transaction{plugin: p, inner: inner, raw: inner, state: state}
@@ -76,14 +64,34 @@ type bareTx struct {
 
 func (bareTx) StmtContext(_ context.Context, stmt *sql.Stmt) *sql.Stmt { return stmt }
 
-// admit lets a statement pass, or enters what it needs first.
-func (t *transaction) admit(ctx context.Context, query string) (verdict, error) {
-	v := classify(query, t.plugin.dialect, t.plugin.tables)
-	fence, err := t.plugin.guarded(ctx, v, t.plan)
-	if err != nil || !fence {
-		return v, err
+// admit lets a statement pass, or enters what it needs first. It returns what the
+// statement does to the transaction.
+func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, error) {
+	if isPassed(ctx) {
+		return nil, nil
 	}
-	return v, t.enter(ctx)
+	if err := t.settle(ctx, false); err != nil {
+		return nil, err
+	}
+	steps := sqltext.Steps(sqltext.Dialect(t.plugin.dialect), query)
+	v := classify(query, t.plugin.dialect, t.plugin.tables)
+	fence, err := t.plugin.guarded(ctx, v, steps, t.plan)
+	if err == nil && fence {
+		err = t.enter(ctx)
+	}
+	if err != nil {
+		t.failed(ctx, err)
+		return nil, err
+	}
+	ask := slices.ContainsFunc(steps, mayEnd)
+	if ask && slices.ContainsFunc(steps, func(s sqltext.Step) bool { return !mayEnd(s) }) {
+		// To release the savepoint of probe would release those of this text.
+		return append(steps, sqltext.Step{Control: sqltext.End}), nil
+	}
+	if late := !ask && t.mayFailLate(query); ask || late {
+		err = t.probe(ctx, late)
+	}
+	return steps, err
 }
 
 // enter enters the fences of ctx that were not entered yet. What was entered
@@ -94,8 +102,8 @@ func (t *transaction) enter(ctx context.Context) error {
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return errEnded
+	if err := s.over(); err != nil {
+		return err
 	}
 	held := guard.Fences(ctx)
 	if !s.foreign {
@@ -109,9 +117,7 @@ func (t *transaction) enter(ctx context.Context) error {
 		}
 	}
 	if err := t.plugin.enter(ctx, t.raw, held); err != nil {
-		if errors.Is(err, guard.ErrStale) || errors.Is(err, guard.ErrNotRaised) {
-			s.refused, s.refusedAt = err, len(s.savepoints)
-		}
+		t.failedLocked(ctx, err, true)
 		return err
 	}
 	s.entered, s.ctx = append(s.entered, held...), ctx
@@ -126,79 +132,58 @@ func (p *Plugin) enter(ctx context.Context, conn gorm.ConnPool, held []guard.Fen
 	return sqlguard.Enter(ctx, p.dialect, conn, held...)
 }
 
-// ran notes what a statement has done to the transaction.
-func (s *txState) ran(v verdict) {
-	if v.control == controlNone {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.savepoints, func(name string) bool { return strings.EqualFold(name, v.savepoint) })
-	switch v.control {
-	case controlSavepoint:
-		s.savepoints = append(s.savepoints, v.savepoint)
-	case controlRelease:
-		if i >= 0 {
-			s.savepoints = s.savepoints[:i]
-			s.refusedAt = min(s.refusedAt, i)
-		}
-	case controlRollbackTo:
-		s.entered = nil
-		if i >= 0 && i < s.refusedAt {
-			s.refused = nil // what was refused has been undone, and the caller knows
-		}
-	case controlEnd:
-		s.entered, s.ended = nil, true
-	}
-}
-
 // conn returns what a statement runs on: MySQL cannot prepare those that control
 // a transaction.
-func (t *transaction) conn(v verdict) gorm.ConnPool {
-	if v.control != controlNone {
+func (t *transaction) conn(steps []sqltext.Step) gorm.ConnPool {
+	if len(steps) > 0 {
 		return t.raw
 	}
 	return t.inner
 }
 
 func (t *transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	v, err := t.admit(ctx, query)
+	steps, err := t.admit(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	conn := t.conn(v)
+	conn := t.conn(steps)
 	result, err := conn.ExecContext(passed(ctx, conn), query, args...)
-	if err == nil || v.control == controlRollbackTo || v.control == controlEnd {
-		t.state.ran(v)
-	}
+	t.ran(ctx, steps, err)
 	return result, err
 }
 
 func (t *transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	v, err := t.admit(ctx, query)
+	steps, err := t.admit(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	t.state.ran(v)
-	conn := t.conn(v)
-	return conn.QueryContext(passed(ctx, conn), query, args...)
+	conn := t.conn(steps)
+	rows, err := conn.QueryContext(passed(ctx, conn), query, args...)
+	t.ran(ctx, steps, err)
+	return rows, err
 }
 
 func (t *transaction) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	v, err := t.admit(ctx, query)
+	steps, err := t.admit(ctx, query)
 	if err != nil {
 		return failedRow(ctx, err)
 	}
-	t.state.ran(v)
-	conn := t.conn(v)
-	return conn.QueryRowContext(passed(ctx, conn), query, args...)
+	conn := t.conn(steps)
+	row := conn.QueryRowContext(passed(ctx, conn), query, args...)
+	t.ran(ctx, steps, row.Err())
+	return row
 }
 
 // PrepareContext enters too: whoever prepares a write in a transaction runs it
-// there.
+// there. When the statement is run nobody sees, so it must not be one that ends the
+// transaction.
 func (t *transaction) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	if _, err := t.admit(ctx, query); err != nil {
+	steps, err := t.admit(ctx, query)
+	if err != nil {
 		return nil, err
+	}
+	if len(steps) > 0 {
+		return nil, fmt.Errorf("gormguard: prepare: %.40q may end a transaction or a savepoint; run it without preparing it", query)
 	}
 	return t.inner.PrepareContext(ctx, query)
 }
@@ -209,12 +194,17 @@ func (t *transaction) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt
 	return t.inner.StmtContext(ctx, stmt)
 }
 
-// Commit refuses to commit if a fence was refused since: a caller that lost the
-// error would commit the other half of its work.
+// Commit refuses to commit if a write was refused since, or if the database has
+// rolled back: a caller that lost the error would commit the other half of its work.
 func (t *transaction) Commit() error {
+	_ = t.settle(context.Background(), true) // where it cannot tell, the commit will
 	t.state.mu.Lock()
-	refused, entered, ctx := t.state.refused, t.state.entered, t.state.ctx
+	refused, lost, entered, ctx := t.state.refused, t.state.lost, t.state.entered, t.state.ctx
 	t.state.mu.Unlock()
+	if lost != nil {
+		_ = t.inner.Rollback()
+		return fmt.Errorf("gormguard: commit: not sent, the database has rolled back this transaction by itself: %w", lost)
+	}
 	if refused != nil {
 		_ = t.inner.Rollback()
 		return fmt.Errorf("gormguard: commit: rolled back, because a write in this transaction was refused: %w", refused)

@@ -112,16 +112,16 @@ var mutants = append(lockMutants, []mutant{
 		"if len(held) == 0 && !c.passThrough && !o.ReadOnly {", "if false {", "sqlguard", "WrappedWrites",
 	},
 	{
-		"gormguard: ROLLBACK TO drops what was entered", "gormguard/tx.go",
-		"case controlRollbackTo:\n\t\ts.entered = nil", "case controlRollbackTo:", "gormguard", "S34",
+		"gormguard: ROLLBACK TO drops what was entered", "gormguard/txstate.go",
+		"case sqltext.RollbackTo:\n\t\t\ts.entered = nil", "case sqltext.RollbackTo:", "gormguard", "S34",
 	},
 	{
 		"gormguard: a refusal dooms the transaction", "gormguard/tx.go",
 		"if refused != nil {", "if false {", "gormguard", "SwallowedRefusal",
 	},
 	{
-		"gormguard: a refusal ends with its savepoint", "gormguard/tx.go",
-		"if i >= 0 && i < s.refusedAt {", "if false {", "gormguard", "RefusalInsideASavepoint",
+		"gormguard: a refusal ends with its savepoint", "gormguard/txstate.go",
+		"if i < s.refusedAt {", "if false {", "gormguard", "RefusalInsideASavepoint",
 	},
 	{
 		"gormguard: fences are entered where the options say", "gormguard/tx.go",
