@@ -11,7 +11,9 @@ import (
 func TestStepsOfAText(t *testing.T) {
 	t.Parallel()
 	const pg, my, lite = sqltext.Postgres, sqltext.MySQL, sqltext.SQLite
-	step := func(c sqltext.Control, verb, name string) sqltext.Step { return sqltext.Step{Control: c, Verb: verb, Name: name} }
+	step := func(c sqltext.Control, verb, name string) sqltext.Step {
+		return sqltext.Step{Control: c, Verb: verb, Name: name}
+	}
 	for _, tt := range []struct {
 		dialects []sqltext.Dialect
 		text     string
