@@ -23,13 +23,27 @@
 //
 // A write to a guarded table whose context carries no fence is [guard.ErrNoFence].
 // If the model says which fence a row needs, that one must be in the context, for
-// every row. It is asked of the models of the statement; where these do not stand
-// for rows, as with Model(&Item{}).Where(...) and with Item{ID: 1}, the stored rows
-// are read and asked, which costs a round trip. An update that would give a row to
-// another resource needs the fence of that one too, unless an expression of SQL
-// says so. Raw SQL, Table("items") and other
-// structs do not say which rows they mean: any fence will do for them, unless a
-// trigger of migrations.Protect knows better.
+// every row. A model that has its key is believed, as in Model(item).Update("note", x)
+// and Delete(item). Where it cannot answer for the rows, these are read and asked
+// first:
+//
+//   - with Model(&Item{}).Where(...), with Item{ID: 1}, and with conditions that may
+//     reach further than the key, such as Or, Not, and text with OR;
+//   - where a column is set that the resource depends on, as with Save, Updates(item)
+//     and an upsert with UpdateAll: a row that goes from one resource to another needs
+//     the fences of both. Select("Note").Updates(item) sets less.
+//
+// That costs one SELECT of whole rows, as many as the statement writes, which are
+// not kept, and which end at the first row whose fence is missing. Whether the
+// resource depends on a column is found out by calling FenceResource with other
+// values; one that tells only certain values apart, such as a status, may be taken
+// for one that does not. An upsert finds stored rows by the columns of its ON
+// CONFLICT, or else by the keys and unique indexes that the model declares. Not seen
+// is what only the database knows: a row of another resource of which the model says
+// that it is ours and sets nothing of that, and where an expression of SQL moves a
+// row. Raw SQL, Table("items") and other structs do not say which rows they mean: any
+// fence will do for them. A trigger of migrations.Protect that is told the resource
+// sees all of these.
 //
 // A table that a statement on another one only reads needs no fence: in a subquery,
 // after INSERT ... SELECT, and after the FROM of an UPDATE. MySQL's UPDATE and DELETE

@@ -2,56 +2,65 @@ package gormguard
 
 import (
 	"reflect"
+	"strings"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
 )
 
-// checkMoved refuses a write after which one of rows would need a fence that the
-// context does not carry: it would appear in the middle of another holder's work.
-// What an expression of SQL makes of a row is not known here.
-func (p *Plugin) checkMoved(db *gorm.DB, rows reflect.Value, set clause.Set) {
-	stmt := db.Statement
-	if len(set) == 0 {
-		return
-	}
-	moved := reflect.MakeSlice(reflect.SliceOf(stmt.Schema.ModelType), 0, 1)
-	elements(rows, func(f Fenced) {
-		row := reflect.New(stmt.Schema.ModelType).Elem()
-		given := reflect.ValueOf(f).Elem()
-		if given.Type() != row.Type() {
-			return
+// assigned returns a copy of row as the assignments leave it. Columns that an upsert
+// sets to those of the new row (excluded.x) are taken from offered. What an expression
+// of SQL makes of a column is not known here.
+func assigned(stmt *gorm.Statement, row reflect.Value, set clause.Set, offered reflect.Value) reflect.Value {
+	changed := reflect.New(stmt.Schema.ModelType).Elem()
+	changed.Set(row)
+	for _, a := range set {
+		field := fieldOf(stmt.Schema, a.Column.Name)
+		if field == nil || field.Serializer != nil {
+			continue
 		}
-		row.Set(given)
-		for _, a := range set {
-			if _, sql := a.Value.(clause.Expression); sql {
+		value := a.Value
+		switch v := value.(type) {
+		case clause.Expression, *gorm.DB:
+			continue
+		case clause.Column:
+			other := fieldOf(stmt.Schema, v.Name)
+			if v.Table != "excluded" || other == nil {
 				continue
 			}
-			if field := stmt.Schema.LookUpField(a.Column.Name); field != nil && field.Serializer == nil {
-				_ = field.Set(stmt.Context, row, a.Value) // what does not fit, the server will refuse
-			}
+			value, _ = other.ValueOf(stmt.Context, offered)
 		}
-		moved = reflect.Append(moved, row)
-	})
-	if resource, _ := foreign(stmt, moved); resource != "" {
-		_ = db.AddError(p.foreignFence(stmt.Context, stmt.Table, resource))
+		_ = field.Set(stmt.Context, changed, value) // what does not fit, the server will refuse
 	}
+	return changed
 }
 
-// assignments returns what an update sets, before GORM has made its SET of it.
+// fieldOf finds the field of a column that an assignment names, in any case and with
+// the table in front of it, as databases do.
+func fieldOf(s *schema.Schema, name string) *schema.Field {
+	name = name[strings.LastIndexByte(name, '.')+1:]
+	if f := s.LookUpField(name); f != nil {
+		return f
+	}
+	for _, f := range s.Fields {
+		if f.DBName != "" && strings.EqualFold(f.DBName, name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// assignments returns what an update sets, before GORM has made its SET of it: as
+// ConvertToAssignments does, without the times that GORM adds.
 func assignments(stmt *gorm.Statement) (set clause.Set) {
 	if given, ok := stmt.Clauses["SET"].Expression.(clause.Set); ok {
 		return given
 	}
-	chosen := func(string) bool { return true }
-	all := false
-	if len(stmt.Selects)+len(stmt.Omits) > 0 {
-		columns, restricted := stmt.SelectAndOmitColumns(false, true)
-		all = restricted
-		chosen = func(column string) bool {
-			v, ok := columns[column]
-			return ok && v || !ok && !restricted
-		}
+	columns, restricted := stmt.SelectAndOmitColumns(false, true)
+	chosen := func(column string) (named, chosen bool) {
+		v, ok := columns[column]
+		return ok, ok && v || !ok && !restricted
 	}
 	dest := reflect.ValueOf(stmt.Dest)
 	for dest.Kind() == reflect.Pointer {
@@ -64,18 +73,24 @@ func assignments(stmt *gorm.Statement) (set clause.Set) {
 		if source.Parse(stmt.Dest) != nil {
 			return nil
 		}
+		itself := dest.CanAddr() && stmt.Dest == stmt.Model // its keys are conditions
 		for _, f := range source.Schema.Fields {
-			if f.DBName == "" || !chosen(f.DBName) {
+			named, ok := chosen(f.DBName)
+			if f.DBName == "" || !ok || itself && f.PrimaryKey {
 				continue
 			}
-			if value, zero := f.ValueOf(stmt.Context, dest); !zero || all {
+			if value, zero := f.ValueOf(stmt.Context, dest); named || !zero {
 				set = append(set, clause.Assignment{Column: clause.Column{Name: f.DBName}, Value: value})
 			}
 		}
 	default:
 		values, _ := dest.Interface().(map[string]any)
 		for name, value := range values {
-			if f := stmt.Schema.LookUpField(name); f != nil && chosen(f.DBName) {
+			f := fieldOf(stmt.Schema, name)
+			if f == nil {
+				continue
+			}
+			if _, ok := chosen(f.DBName); ok {
 				set = append(set, clause.Assignment{Column: clause.Column{Name: f.DBName}, Value: value})
 			}
 		}

@@ -27,7 +27,9 @@ func TestS46_RowIsNotMovedToAResourceOfAnother(t *testing.T) {
 		"UpdateColumn": fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).UpdateColumn("sku", "elsewhere") }),
 		"where":        fn(func(c *cell) *gorm.DB { return c.tx.Model(&Item{}).Where("id = 1").Update("sku", "elsewhere") }),
 		"several":      fn(func(c *cell) *gorm.DB { return c.tx.Model([]*Item{c.item(1), c.item(2)}).Update("sku", "elsewhere") }),
+		"other case":   fn(func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Updates(map[string]any{"Sku": "elsewhere"}) }),
 		"Save":         fn(func(c *cell) *gorm.DB { i := c.loaded(1); i.SKU = "elsewhere"; return c.tx.Save(i) }),
+		"Save to none": fn(func(c *cell) *gorm.DB { i := c.loaded(1); i.SKU = ""; return c.tx.Save(i) }),
 		"soft model":   fn(func(c *cell) *gorm.DB { return c.tx.Model(&Doc{ID: 1, SKU: c.sku}).Update("sku", "elsewhere") }),
 		"clause Set": fn(func(c *cell) *gorm.DB {
 			return c.tx.Model(&Item{}).Where("id = 1").Clauses(set).Updates(map[string]any{})
@@ -59,7 +61,7 @@ func TestS46_RowIsNotMovedToAResourceOfAnother(t *testing.T) {
 				return
 			}
 			for name, move := range moves {
-				if name == "Select" {
+				if name == "Select" || name == "Save to none" {
 					continue
 				}
 				c := d.cell(n, fresh)
@@ -87,5 +89,60 @@ func TestS46_RowThatStaysNeedsItsOwnFenceOnly(t *testing.T) {
 	} {
 		require.NoError(t, write.Error, name)
 		require.EqualValues(t, 1, write.RowsAffected, name)
+	}
+}
+
+// The other direction: whoever has the fence of one resource does not make a row of
+// another his own by saying that it is.
+func TestS46_RowIsNotTakenFromAnotherResource(t *testing.T) {
+	t.Parallel()
+	taken := func(c *cell) *Item { i := c.loaded(1); i.SKU = "mine"; return i }
+	by := func(columns ...string) clause.OnConflict {
+		return clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: clause.AssignmentColumns(columns)}
+	}
+	takes := map[string]func(c *cell) *gorm.DB{
+		"Save":       func(c *cell) *gorm.DB { return c.tx.Save(taken(c)) },
+		"Updates":    func(c *cell) *gorm.DB { return c.tx.Updates(taken(c)) },
+		"Select":     func(c *cell) *gorm.DB { return c.tx.Select("SKU").Updates(taken(c)) },
+		"Update":     func(c *cell) *gorm.DB { return c.tx.Model(taken(c)).Update("sku", "mine") },
+		"Save slice": func(c *cell) *gorm.DB { return c.tx.Save([]*Item{{ID: 60, SKU: "mine"}, taken(c)}) },
+		"UpdateAll": func(c *cell) *gorm.DB {
+			return c.tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&Item{ID: 1, SKU: "mine", Note: "taken"})
+		},
+		"DoUpdates": func(c *cell) *gorm.DB { return c.tx.Clauses(by("sku")).Create(&Item{ID: 1, SKU: "mine"}) },
+		"UpdateAll map": func(c *cell) *gorm.DB {
+			return c.tx.Model(&Item{}).Clauses(by("sku", "note")).Create(map[string]any{"id": 1, "sku": "mine", "stock": 1, "note": "taken"})
+		},
+		"soft deleted": func(c *cell) *gorm.DB {
+			return c.tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&Doc{ID: 2, SKU: "mine"})
+		},
+		"FullSaveAssociations": func(c *cell) *gorm.DB {
+			o := Owner{ID: 50, SKU: "mine", Items: []Item{*taken(c)}}
+			return c.tx.Session(&gorm.Session{FullSaveAssociations: true}).Create(&o)
+		},
+	}
+	for _, e := range engines {
+		for mode, m := range modes {
+			t.Run(e.name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
+				d := newDatabase(t, e, nil, gormguard.WithMode(m))
+				c := d.cell(1, fresh)
+				both := c.ctx
+				require.NoError(t, c.bare.Exec("UPDATE docs SET deleted_at = '2026-01-01' WHERE id = 2").Error)
+				mine := fence("mine", heldToken)
+				require.NoError(t, d.plugin.Raise(t.Context(), mine))
+				c.ctx = guard.NewContext(t.Context(), mine)
+				c.tx = d.db.WithContext(c.ctx)
+				before := c.rows()
+				for name, take := range takes {
+					require.ErrorIs(t, take(c).Error, guard.ErrNoFence, name)
+					require.Equal(t, before, c.rows(), name)
+				}
+				if m == gormguard.ModeFence { // one fence a statement
+					c.tx = d.db.WithContext(guard.NewContext(both, mine))
+					require.NoError(t, takes["Save"](c).Error)
+				}
+			})
+		}
 	}
 }

@@ -81,7 +81,7 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 		if !strings.Contains(message, "1242") {
 			return 0, false
 		}
-		conds := keysOf(r.stmt) // of new rows
+		conds := keysIn(r.stmt, reflect.Indirect(r.stmt.ReflectValue)) // of new rows
 		if where, ok := r.stmt.Clauses["WHERE"].Expression.(clause.Where); ok && !r.insert {
 			conds = where.Exprs
 		}

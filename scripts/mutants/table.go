@@ -133,11 +133,19 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"gormguard: a stored row needs its own fence", "gormguard/resource.go",
-		"if resource, _ := foreign(stmt, rows); resource != \"\" {", "if resource, _ := foreign(stmt, rows); false && resource != \"\" {", "gormguard", "TestEveryWritePath/sqlite",
+		"if resource, _ := foreign(stmt, state); resource != \"\" {", "if resource, _ := foreign(stmt, state); false && resource != \"\" {", "gormguard", "TestEveryWritePath/sqlite",
 	},
 	{
 		"gormguard: a row is not moved to a resource of another", "gormguard/resource.go",
-		"if db.Error == nil {\n\t\tp.checkMoved(", "if false {\n\t\tp.checkMoved(", "gormguard", "S46",
+		"states = append(states, becomes(row.Elem())...)", "_ = becomes(row.Elem())", "gormguard", "S46",
+	},
+	{
+		"gormguard: a row is not taken from a resource of another", "gormguard/believed.go",
+		"&& settled(stmt, stmt.ReflectValue, set)", "", "gormguard", "S46",
+	},
+	{
+		"gormguard: a model does not answer for rows that OR reaches", "gormguard/believed.go",
+		"identified(stmt) && p.narrowed(stmt)", "identified(stmt)", "gormguard", "S46",
 	},
 	{
 		"gormguard: a line comment ends where Postgres ends it", "gormguard/lex.go",

@@ -1,0 +1,193 @@
+package gormguard
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
+)
+
+// believed reports whether the models of a statement answer for the rows that it
+// meets, so that these need not be read: they name fences that are there, GORM adds
+// their keys to conditions that cannot reach further, and what is set tells nothing
+// of a resource. Whoever changes a model that he has read and saves it whole has
+// overwritten what it said of the row.
+func (p *Plugin) believed(stmt *gorm.Statement, set clause.Set) bool {
+	resource, count := foreign(stmt, stmt.ReflectValue)
+	return resource == "" && count > 0 && identified(stmt) && p.narrowed(stmt) && settled(stmt, stmt.ReflectValue, set)
+}
+
+// identified reports whether every model of the statement has its primary key, so
+// that it stands for a row that the caller has in hands.
+func identified(stmt *gorm.Statement) bool {
+	has := func(v reflect.Value) bool {
+		v = reflect.Indirect(v)
+		if v.Kind() != reflect.Struct || v.Type() != stmt.Schema.ModelType {
+			return false
+		}
+		for _, f := range stmt.Schema.PrimaryFields {
+			if _, zero := f.ValueOf(stmt.Context, v); zero {
+				return false
+			}
+		}
+		return len(stmt.Schema.PrimaryFields) > 0
+	}
+	v := reflect.Indirect(stmt.ReflectValue)
+	if v.Kind() != reflect.Slice && v.Kind() != reflect.Array {
+		return has(v)
+	}
+	for i := range v.Len() {
+		if !has(v.Index(i)) {
+			return false
+		}
+	}
+	return v.Len() > 0
+}
+
+// narrowed reports whether the statement meets only rows that its models name by
+// their keys. GORM appends the keys with AND and without brackets: one OR in front
+// of them, and they bind to its last alternative only. It appends none to an update
+// whose SET was given as a clause.
+func (p *Plugin) narrowed(stmt *gorm.Statement) bool {
+	if _, given := stmt.Clauses["SET"]; given {
+		return false
+	}
+	c, ok := stmt.Clauses["WHERE"]
+	if !ok {
+		return true
+	}
+	where, ok := c.Expression.(clause.Where)
+	return ok && c.Builder == nil && c.BeforeExpression == nil && c.AfterNameExpression == nil && c.AfterExpression == nil &&
+		!slices.ContainsFunc(where.Exprs, func(e clause.Expression) bool { return !p.conjunct(e) })
+}
+
+// conjunct reports whether a condition certainly stays one operand of AND. It does
+// not have to know all that do: to be unsure costs a round trip.
+func (p *Plugin) conjunct(e clause.Expression) bool {
+	switch e := e.(type) {
+	case clause.Eq:
+		return column(e.Column) && plain(e.Value)
+	case clause.Neq:
+		return column(e.Column) && plain(e.Value)
+	case clause.IN:
+		return column(e.Column) && !slices.ContainsFunc(e.Values, func(v any) bool { return !plain(v) })
+	case clause.AndConditions:
+		return !slices.ContainsFunc(e.Exprs, func(e clause.Expression) bool { return !p.conjunct(e) })
+	case clause.Expr:
+		return p.conjunctText(e.SQL) && !slices.ContainsFunc(e.Vars, func(v any) bool { return !plain(v) })
+	}
+	return false
+}
+
+func column(c any) bool {
+	name, ok := c.(string)
+	if column, is := c.(clause.Column); is {
+		name, ok = column.Name, !column.Raw
+	}
+	return ok && !strings.ContainsAny(name, "\"`' ()-;|")
+}
+
+func (p *Plugin) conjunctText(sql string) bool {
+	l := lexer{sql: sql, dialect: p.dialect}
+	depth := 0
+	for {
+		t, ok := l.next()
+		switch {
+		case !ok:
+			return depth == 0 && !l.odd && !l.comment
+		case t.kind == punct && t.text == "(":
+			depth++
+		case t.kind == punct && t.text == ")":
+			if depth--; depth < 0 {
+				return false
+			}
+		case t.kind == punct && (t.text == "|" || t.text == ";"), // || is OR in MySQL
+			t.kind == word && (strings.EqualFold(t.text, "or") || strings.EqualFold(t.text, "xor")):
+			return false
+		}
+	}
+}
+
+// settled reports whether the resources of models do not depend on the columns that
+// are set. FenceResource is a function of Go, so it is tried: with nothing in these
+// columns, with something else, and with what the statement sets.
+func settled(stmt *gorm.Statement, models reflect.Value, set clause.Set) bool {
+	same := true
+	elements(models, func(f Fenced) {
+		row := reflect.ValueOf(f).Elem()
+		if same = same && row.Type() == stmt.Schema.ModelType; !same {
+			return
+		}
+		emptied, filled := reflect.New(row.Type()).Elem(), reflect.New(row.Type()).Elem()
+		emptied.Set(row)
+		filled.Set(row)
+		for _, a := range set {
+			field := fieldOf(stmt.Schema, a.Column.Name)
+			if field == nil {
+				continue
+			}
+			if shared(field) {
+				same = false
+				return
+			}
+			field.ReflectValueOf(stmt.Context, emptied).SetZero()
+			if !fill(field.ReflectValueOf(stmt.Context, filled)) {
+				same = false // no other value is at hand
+				return
+			}
+		}
+		for _, other := range []reflect.Value{emptied, filled, assigned(stmt, row, set, row)} {
+			elements(other, func(o Fenced) { same = same && o.FenceResource() == f.FenceResource() })
+		}
+	})
+	return same
+}
+
+// shared reports whether a field is behind a pointer of the struct, which a copy of
+// the model has in common with it.
+func shared(f *schema.Field) bool {
+	return slices.ContainsFunc(f.StructField.Index, func(i int) bool { return i < 0 })
+}
+
+// fill puts something into a value that is not zero.
+func fill(v reflect.Value) bool { return fillTo(v, 3) }
+
+func fillTo(v reflect.Value, depth int) bool {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(113)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(113)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(113)
+	case reflect.String:
+		v.SetString("gormguard: something else")
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return depth > 0 && fillTo(v.Elem(), depth-1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return depth > 0 && fillTo(v.Index(0), depth-1)
+	case reflect.Array:
+		return v.Len() > 0 && depth > 0 && fillTo(v.Index(0), depth-1)
+	case reflect.Struct: // sql.NullString, gorm.DeletedAt
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(113, 0)))
+			return true
+		}
+		filled := false
+		for i := range v.NumField() {
+			filled = v.Field(i).CanSet() && depth > 0 && fillTo(v.Field(i), depth-1) || filled
+		}
+		return filled
+	default:
+		return false
+	}
+	return true
+}
