@@ -120,31 +120,37 @@ type model struct {
 }
 
 // model looks at a schema when it is met first, and registers its table, and the
-// tables of models to which it has relations, if they are to be guarded.
+// tables of models to which it has relations, if they are to be guarded. It must be
+// the schema of a statement, which GORM has read to the end. Those in its relations
+// may be in the hands of another goroutine, which has read their fields and not yet
+// their own relations: they are looked at, but not remembered.
 func (p *Plugin) model(s *schema.Schema) *model {
 	if m, ok := p.models.Load(s); ok {
 		return m.(*model)
 	}
 	m := p.examine(s)
-	got, loaded := p.models.LoadOrStore(s, m)
-	if !loaded {
-		for _, r := range s.Relationships.Relations {
-			p.guardJoinTable(m, r.JoinTable)
-			for _, other := range []*schema.Schema{r.FieldSchema, r.JoinTable} {
-				if other != nil {
-					p.model(other)
-				}
-			}
+	s.Relationships.Mux.RLock() // to read another model adds to the relations of this
+	relations := slices.Collect(maps.Values(s.Relationships.Relations))
+	s.Relationships.Mux.RUnlock()
+	for _, r := range relations {
+		guarded := m.guarded || r.FieldSchema != nil && p.examine(r.FieldSchema).guarded
+		if r.JoinTable != nil {
+			p.guardJoinTable(guarded, r.JoinTable)
+			p.examine(r.JoinTable)
+		}
+		if s.ModelType.Name() == "" { // GORM has made it for a join, and may meet it before the models
+			p.guardJoinTable(guarded, s)
 		}
 	}
+	got, _ := p.models.LoadOrStore(s, m)
 	return got.(*model)
 }
 
 // guardJoinTable guards the rows by which a guarded model is joined to others: GORM
 // deletes them without a word to the model. In the other modes they would need a
 // version column, and a model of their own that has it.
-func (p *Plugin) guardJoinTable(m *model, join *schema.Schema) {
-	if !m.guarded || p.mode != ModeFence || join == nil {
+func (p *Plugin) guardJoinTable(guarded bool, join *schema.Schema) {
+	if !guarded || p.mode != ModeFence {
 		return
 	}
 	if name, err := tableName(quoteOdd(join.Table)); err == nil {

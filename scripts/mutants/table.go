@@ -173,7 +173,7 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"gormguard: join tables of guarded models are guarded", "gormguard/registry.go",
-		"if !m.guarded || p.mode != ModeFence || join == nil {", "if true {", "gormguard", "JoinTables",
+		"if !guarded || p.mode != ModeFence {", "if true {", "gormguard", "JoinTables",
 	},
 	{
 		"gormguard: an upsert compares too", "gormguard/rowbuild.go",
