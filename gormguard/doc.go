@@ -121,7 +121,7 @@
 // source name has clientFoundRows=true.
 //
 // Raw SQL on a guarded table is [ErrRaw] in this mode, as are INSERT OR REPLACE and
-// INSERT IGNORE, ORDER BY and LIMIT, joins, comments, and clauses with builders of
+// other modifiers such as IGNORE, ORDER BY and LIMIT, joins, comments, and clauses with builders of
 // their own. [Unguarded] is the way out, which the observer hears of. Soft delete
 // rather than delete, so that tokens stay.
 //

@@ -140,15 +140,22 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	if c, ok := stmt.Clauses["UPDATE"].Expression.(clause.Update); ok && c.Modifier != "" {
 		return raw(r.table, "UPDATE "+c.Modifier+" may delete or skip the row that it meets")
 	}
-	if c, ok := stmt.Clauses["FROM"].Expression.(clause.From); ok && (len(c.Joins) > 0 || len(c.Tables) > 1) {
+	if c, ok := stmt.Clauses["DELETE"].Expression.(clause.Delete); ok && c.Modifier != "" {
+		return raw(r.table, "DELETE "+c.Modifier+" may skip the row that it meets")
+	}
+	from, _ := stmt.Clauses["FROM"].Expression.(clause.From)
+	several := severalTables(stmt.TableExpr) || len(from.Joins) > 0 || len(from.Tables) > 1
+	for _, t := range redirections(stmt) {
+		several = several || t.Raw && severalTables(&clause.Expr{SQL: t.Name})
+	}
+	if several {
 		return raw(r.table, "it joins other tables")
 	}
 	return nil
 }
 
-// redirected returns a guarded table that a clause names in place of the model's.
-func (p *Plugin) redirected(stmt *gorm.Statement) string {
-	var tables []clause.Table
+// redirections returns the tables that clauses name in place of the model's.
+func redirections(stmt *gorm.Statement) (tables []clause.Table) {
 	if c, ok := stmt.Clauses["INSERT"].Expression.(clause.Insert); ok {
 		tables = append(tables, c.Table)
 	}
@@ -159,7 +166,12 @@ func (p *Plugin) redirected(stmt *gorm.Statement) string {
 	if c, ok := stmt.Clauses["FROM"].Expression.(clause.From); ok && !update {
 		tables = append(tables, c.Tables...)
 	}
-	for _, t := range tables {
+	return tables
+}
+
+// redirected returns a guarded table that a clause names in place of the model's.
+func (p *Plugin) redirected(stmt *gorm.Statement) string {
+	for _, t := range redirections(stmt) {
 		if name := p.mentioned(t.Name); name != "" {
 			return name
 		}

@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -76,9 +77,8 @@ func (p *Plugin) stale(r *rowPlan, token guard.Token, cause error) error {
 // staleToken returns the token of the newer row, if the error is that of the
 // comparison. It is 0 where that is certain and the row cannot be found.
 func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
-	message := db.Error.Error()
 	if p.dialect == sqlguard.MySQL {
-		if !strings.Contains(message, "1242") {
+		if mysqlNumber(db.Error) != mysqlSubqueryRows {
 			return 0, false
 		}
 		conds := keysIn(r.stmt, reflect.Indirect(r.stmt.ReflectValue)) // of new rows
@@ -89,7 +89,7 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 		// A subquery of the caller can fail like this, too.
 		return token, r.insert || err == nil && token > r.fence.Token
 	}
-	_, rest, ok := strings.Cut(message, staleMark)
+	_, rest, ok := strings.Cut(db.Error.Error(), staleMark)
 	if !ok {
 		return 0, false
 	}
@@ -99,6 +99,22 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 	}
 	n, err := strconv.ParseInt(rest[:end], 10, 64)
 	return guard.Token(n), err == nil
+}
+
+const mysqlSubqueryRows = 1242 // ER_SUBQUERY_NO_1_ROW
+
+// mysqlNumber returns the number of an error of go-sql-driver/mysql, or 0: without
+// importing it, as package sqlguard does, and not from the text, which may quote a
+// value of the caller.
+func mysqlNumber(err error) uint64 {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct && v.Type().Name() == "MySQLError" {
+			if number := v.FieldByName("Number"); number.IsValid() && number.CanUint() {
+				return number.Uint()
+			}
+		}
+	}
+	return 0
 }
 
 // newest returns the greatest token of some rows.

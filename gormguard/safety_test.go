@@ -201,6 +201,39 @@ func TestSubqueryErrorOfTheCallerIsNotStale(t *testing.T) {
 	require.NotErrorIs(t, err, guard.ErrStale)
 }
 
+// The number of an error counts: its text may quote a key.
+func TestDuplicateKeyIsNotStale(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil, gormguard.WithMode(gormguard.ModeRow))
+	c := d.cell(1, fresh)
+	require.NoError(t, c.tx.Create(&Boss{ID: 1242}).Error)
+	err := c.tx.Create(&Boss{ID: 1242}).Error
+	require.ErrorContains(t, err, "1062")
+	require.NotErrorIs(t, err, guard.ErrStale)
+}
+
+// ModeRow compares the rows of one table, and leaves none out.
+func TestStatementsThatModeRowCannotCompareAreRefused(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil, gormguard.WithMode(gormguard.ModeRow))
+	c := d.cell(1, fresh)
+	require.NoError(t, c.bare.Exec("UPDATE wides SET m_tok = 99").Error) // of a newer holder
+	before := c.rows()
+	both := map[string]any{"items.note": "x", "wides.value": 9}
+	for name, tx := range map[string]*gorm.DB{
+		"JOIN":         c.tx.Table("items JOIN wides ON wides.id = items.id").Where("items.id = 1").Updates(both),
+		"comma":        c.tx.Table("items, wides").Where("items.id = 1").Updates(both),
+		"STRAIGHT":     c.tx.Table("items STRAIGHT_JOIN wides").Where("items.id = 1").Updates(both),
+		"raw table":    c.tx.Table("items").Clauses(clause.Update{Table: clause.Table{Name: "items JOIN wides", Raw: true}}).Where("items.id = 1").Updates(both),
+		"clause From":  c.tx.Clauses(clause.From{Tables: []clause.Table{{Name: "items, wides", Raw: true}}}).Where("items.id = 1").Delete(&Boss{}),
+		"DELETE hint":  c.tx.Clauses(clause.Delete{Modifier: "IGNORE"}).Where("id = 1").Delete(&Boss{}),
+		"DELETE joins": c.tx.Clauses(clause.Delete{Modifier: "wides"}).Table("items JOIN wides").Where("1 = 1").Delete(&Boss{}),
+	} {
+		require.ErrorIs(t, tx.Error, gormguard.ErrRaw, name)
+		require.Equal(t, before, c.rows(), name)
+	}
+}
+
 // Called counts how often its hook runs.
 type Called struct {
 	ID    int64
