@@ -66,6 +66,7 @@ func assignments(stmt *gorm.Statement) (set clause.Set) {
 	for dest.Kind() == reflect.Pointer {
 		dest = dest.Elem()
 	}
+	itself := false
 	switch {
 	case !dest.IsValid():
 	case dest.Kind() == reflect.Struct:
@@ -73,7 +74,7 @@ func assignments(stmt *gorm.Statement) (set clause.Set) {
 		if source.Parse(stmt.Dest) != nil {
 			return nil
 		}
-		itself := dest.CanAddr() && stmt.Dest == stmt.Model // its keys are conditions
+		itself = dest.CanAddr() && stmt.Dest == stmt.Model // its keys are conditions
 		for _, f := range source.Schema.Fields {
 			named, ok := chosen(f.DBName)
 			if f.DBName == "" || !ok || itself && f.PrimaryKey {
@@ -84,7 +85,8 @@ func assignments(stmt *gorm.Statement) (set clause.Set) {
 			}
 		}
 	default:
-		values, _ := dest.Interface().(map[string]any)
+		values, given := dest.Interface().(map[string]any)
+		itself = given // GORM writes to the map what it finds in the model
 		for name, value := range values {
 			f := fieldOf(stmt.Schema, name)
 			if f == nil {
@@ -94,6 +96,47 @@ func assignments(stmt *gorm.Statement) (set clause.Set) {
 				set = append(set, clause.Assignment{Column: clause.Column{Name: f.DBName}, Value: value})
 			}
 		}
+	}
+	if itself {
+		models(reflect.Indirect(stmt.ReflectValue), func(model reflect.Value) {
+			for _, rel := range stmt.Schema.Relationships.BelongsTo {
+				if _, ok := chosen(rel.Name); ok {
+					set = append(set, referenced(stmt, model, rel)...)
+				}
+			}
+		})
+	}
+	return set
+}
+
+func models(v reflect.Value, yield func(reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		yield(v)
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			models(reflect.Indirect(v.Index(i)), yield)
+		}
+	}
+}
+
+// referenced returns the foreign keys that GORM takes from a model to which that of
+// the statement belongs, once it has saved it.
+func referenced(stmt *gorm.Statement, model reflect.Value, rel *schema.Relationship) (set clause.Set) {
+	value, zero := rel.Field.ValueOf(stmt.Context, model)
+	other := reflect.Indirect(reflect.ValueOf(value))
+	if zero || other.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, ref := range rel.References {
+		if ref.OwnPrimaryKey || ref.PrimaryKey == nil {
+			continue
+		}
+		key, unknown := ref.PrimaryKey.ValueOf(stmt.Context, other)
+		if unknown {
+			key = clause.Expr{} // the database will give it
+		}
+		set = append(set, clause.Assignment{Column: clause.Column{Name: ref.ForeignKey.DBName}, Value: key})
 	}
 	return set
 }

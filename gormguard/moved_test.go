@@ -1,6 +1,7 @@
 package gormguard_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -145,4 +146,54 @@ func TestS46_RowIsNotTakenFromAnotherResource(t *testing.T) {
 			})
 		}
 	}
+}
+
+type (
+	Parcel struct { // belongs to its van's resource
+		ID    int64 `gorm:"primaryKey;autoIncrement:false"`
+		VanID int64
+		Van   *Van
+		Note  string
+		Token int64 `gorm:"column:fence_token;fence;not null;default:0"`
+	}
+	Van struct {
+		ID   int64 `gorm:"primaryKey;autoIncrement:false"`
+		Name string
+	}
+)
+
+func (p Parcel) FenceResource() string { return fmt.Sprint("van:", p.VanID) }
+
+// GORM takes a foreign key from the model that is in the field beside it, whatever
+// the key said before.
+func TestS46_RowIsNotMovedByTheModelItBelongsTo(t *testing.T) {
+	t.Parallel()
+	d := newBare(t, onSQLite)
+	require.NoError(t, d.bare.AutoMigrate(&Van{}, &Parcel{}))
+	require.NoError(t, d.bare.Create(&Parcel{ID: 1, Van: &Van{ID: 1}}).Error)
+	db, err := gorm.Open(dialector(onSQLite, d.sql), quiet())
+	require.NoError(t, err)
+	d.plugin = gormguard.New(gormguard.WithModels(&Parcel{}))
+	require.NoError(t, db.Use(d.plugin))
+	tx := db.WithContext(d.raised("van:1", heldToken))
+	moved := func() *Parcel { return &Parcel{ID: 1, VanID: 1, Van: &Van{ID: 2}, Note: "x"} }
+	for name, write := range map[string]func() error{
+		"Save":    func() error { return tx.Save(moved()).Error },
+		"Updates": func() error { return tx.Updates(moved()).Error },
+		"Update":  func() error { return tx.Model(moved()).Update("note", "x").Error },
+		"map": func() error {
+			return tx.Model(&Parcel{ID: 1, VanID: 1}).Updates(map[string]any{"Van": &Van{ID: 2}}).Error
+		},
+		"Replace": func() error { return tx.Model(&Parcel{ID: 1, VanID: 1}).Association("Van").Replace(&Van{ID: 2}) },
+		"Create":  func() error { p := moved(); p.ID = 3; return tx.Create(p).Error },
+	} {
+		require.ErrorIs(t, write(), guard.ErrNoFence, name)
+		var parcels []Parcel
+		require.NoError(t, d.bare.Find(&parcels).Error)
+		require.Equal(t, []Parcel{{ID: 1, VanID: 1}}, parcels, name)
+	}
+	require.NoError(t, tx.Omit("Van").Save(moved()).Error)
+	same := moved()
+	same.Van.ID = 1
+	require.NoError(t, tx.Save(same).Error)
 }

@@ -69,13 +69,26 @@ func (p *Plugin) checkInsertedResources(db *gorm.DB) {
 	if !p.needsResource(db) {
 		return
 	}
-	stmt := db.Statement
-	rows := inserted(stmt)
-	if resource, _ := foreign(stmt, rows); resource != "" {
-		_ = db.AddError(p.foreignFence(stmt.Context, stmt.Table, resource))
-		return
+	if rows := inserted(db.Statement); p.askModels(db, rows) {
+		p.checkUpsert(db, rows)
 	}
-	p.checkUpsert(db, rows)
+}
+
+// checkReferences asks new rows again when GORM has given them the keys of the models
+// to which they belong.
+func (p *Plugin) checkReferences(db *gorm.DB) {
+	if p.needsResource(db) && len(db.Statement.Schema.Relationships.BelongsTo) > 0 {
+		p.askModels(db, inserted(db.Statement))
+	}
+}
+
+// askModels refuses the statement if the context lacks the fence of a model in v.
+func (p *Plugin) askModels(db *gorm.DB, v reflect.Value) bool {
+	resource, _ := foreign(db.Statement, v)
+	if resource != "" {
+		_ = db.AddError(p.foreignFence(db.Statement.Context, db.Statement.Table, resource))
+	}
+	return resource == ""
 }
 
 // checkDeletedResources refuses a delete of rows whose fence the context does not

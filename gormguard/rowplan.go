@@ -56,7 +56,11 @@ func (r *rowPlan) upserts() bool {
 	return ok
 }
 
-func (p *Plugin) planCreate(db *gorm.DB) { p.plan(db, true) }
+func (p *Plugin) planCreate(db *gorm.DB) {
+	p.checkReferences(db)
+	p.plan(db, true)
+}
+
 func (p *Plugin) planUpdate(db *gorm.DB) { p.plan(db, false) }
 
 func (p *Plugin) planDelete(db *gorm.DB) {
