@@ -239,3 +239,54 @@ func TestDoctorNeedsAServer(t *testing.T) {
 	fails(t, 3, "cannot connect", "doctor", "--postgres=postgres://app@127.0.0.1:1/shop")
 	fails(t, 2, "--shards", "doctor", "--shards=0")
 }
+
+// What one server hides, or all of it, is no reason to say nothing of the other.
+func TestDoctorSaysWhatItHasFoundElsewhere(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, migrated(t))
+	const nobody = "redis://:" + half1 + "@127.0.0.1:1/0"
+	r := fails(t, 3, "nobody waits for a transaction", "doctor", p.args[0], p.args[1], "--redis", nobody)
+	require.Contains(t, r.stdout, "redis://127.0.0.1:1/0\n  FAIL  server       not looked at: --redis: cannot use")
+	require.Contains(t, r.stderr, "is a server running there?")
+	requireSecret(t, r, nobody)
+	r = fails(t, 3, "a master", "doctor", "--json", p.args[2], p.args[3], "--postgres", "postgres://app@127.0.0.1:1/shop")
+	var all []finding
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &all), r.stdout)
+	require.Equal(t, "fail", all[0].Level)
+	require.Contains(t, all[0].Says, "not looked at: --postgres: cannot connect")
+	fails(t, 2, "--redis", "doctor", p.args[0], p.args[1], "--redis", "http://h")
+	fails(t, 2, "there is no such role", "doctor", p.args[0], p.args[1], "--redis", nobody, "--role", "nobody")
+}
+
+func TestDoctorLeavesOutWhatAUserOfRedisMayNotSee(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rights, check, says string }{
+		"no info":     {"~* +@all -info", "server", "NOPERM"},
+		"no ttl":      {"~* +@all -ttl", "counters", "NOPERM"},
+		"not the key": {"~other:* +@all", "counters", "NOPERM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t, migrated(t))
+			args := []any{"acl", "setuser", "looker", "on", ">" + half1}
+			for right := range strings.FieldsSeq(c.rights) {
+				args = append(args, right)
+			}
+			require.NoError(t, p.rdb.Do(t.Context(), args...).Err())
+			p.args[3] = as(t, p.args[3], "looker", half1)
+			found := 0
+			for check, f := range p.findings(t, 1) { // the tests' Postgres does not wait for its disk
+				switch {
+				case check == c.check && strings.HasPrefix(f.Server, "redis"):
+					require.Equal(t, "warn", f.Level, f)
+					require.Contains(t, f.Says, "not looked at: ")
+					require.Contains(t, f.Says, c.says)
+					found++
+				case check != "durability":
+					require.Equal(t, "ok", f.Level, f)
+				}
+			}
+			require.Equal(t, 1, found)
+		})
+	}
+}

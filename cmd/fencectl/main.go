@@ -28,7 +28,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// commands of "fencectl run" would inherit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, secrets: target.NewSecrets(append(args, environment()...)...)}
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -37,8 +37,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errAnswer) && !errors.Is(err, errUntrusted) {
-		secrets := target.NewSecrets(append(args, environment()...)...)
-		_, _ = fmt.Fprintln(stderr, "fencectl:", secrets.Hide(target.OneLine(suggested(err.Error()))))
+		_, _ = fmt.Fprintln(stderr, "fencectl:", a.line(suggested(err.Error())))
 	}
 	return code
 }

@@ -97,7 +97,9 @@ func (c call) run(t *testing.T) result {
 	}
 	r := result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 	if r.code > 1 {
-		require.Empty(t, r.stdout, "%v: output together with an error", c.args)
+		if len(c.args) == 0 || c.args[0] != "doctor" { // which says what it has found elsewhere
+			require.Empty(t, r.stdout, "%v: output together with an error", c.args)
+		}
 		require.Equal(t, 1, strings.Count(r.stderr, "\n"), "%v: an error has one line: %q", c.args, r.stderr)
 		require.True(t, strings.HasPrefix(r.stderr, "fencectl: "), r.stderr)
 	}

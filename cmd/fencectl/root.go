@@ -33,7 +33,8 @@ Results go to stdout, everything else to stderr. Exit codes:
 
 With --json stdout has one JSON value, of the demo one a line. The value of exit
 code 1 is there too, and that of a torture; an error is text on stderr all the same,
-and of all commands but the demo, which prints as it plays, then stdout stays empty.
+and then stdout stays empty: but for the demo, which prints as it plays, and the
+doctor, which prints what it has found elsewhere.
 
 Passwords are better kept in the variables than on the command line, which every
 user of the machine can read. No output ever has one.`
@@ -51,6 +52,7 @@ type app struct {
 
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	secrets        *target.Secrets // that must not be printed
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -122,6 +124,9 @@ func environment() []string {
 	}
 	return values
 }
+
+// line is the text of an error as it may be printed.
+func (a *app) line(text string) string { return a.secrets.Hide(target.OneLine(text)) }
 
 // printJSON writes v for a script.
 func (a *app) printJSON(v any) error {

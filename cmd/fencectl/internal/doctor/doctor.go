@@ -47,6 +47,16 @@ func (f *findings) ok(check, format string, args ...any) {
 	f.add(OK, check, fmt.Sprintf(format, args...), "")
 }
 
+// unseen notes what the server does not allow to look at, which is no fault of its own.
+func (f *findings) unseen(check, says, do string) {
+	f.add(Warn, check, "not looked at: "+says, do)
+}
+
+// Unseen is the finding that a server, or the rest of it, could not be looked at.
+func Unseen(server, why string) Finding {
+	return Finding{server, "server", Fail, "not looked at: " + why, "see to it that it answers, and run this again"}
+}
+
 // Worst is the worst level of some findings.
 func Worst(all []Finding) Level {
 	worst := OK

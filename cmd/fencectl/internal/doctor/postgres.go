@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-fencing/fencing/internal/hint"
 	"github.com/go-fencing/fencing/migrations"
@@ -22,25 +23,47 @@ type Height struct{ Token, Ceiling int64 }
 
 // Postgres looks at a database, in a transaction that finds only Postgres' own
 // functions where a name has no schema. key says under which key the height of a resource
-// counts. role is that of a service, which is looked at if it is named.
+// counts. role is that of a service, which is looked at if it is named. With an error come
+// the findings until then; what the role may not see is none.
 func Postgres(ctx context.Context, tx pgx.Tx, server, schema, role string, key func(resource string) string) ([]Finding, Heights, error) {
 	p := &postgres{findings: findings{server: server}, tx: tx, schema: schema, service: role}
-	for _, check := range []func(context.Context) error{p.version, p.durability, p.replicas, p.waiting} {
-		if err := check(ctx); err != nil {
-			return nil, nil, err
+	for _, c := range []check{{"server", p.version}, {"durability", p.durability}, {"replication", p.replicas}, {"gates", p.waiting}} {
+		if err := p.look(ctx, c); err != nil {
+			return p.all, nil, err
 		}
 	}
 	installed, err := p.installed(ctx)
 	if err != nil || !installed {
 		return p.all, nil, err
 	}
-	for _, check := range []func(context.Context) error{p.rights, p.role, p.triggers} {
-		if err := check(ctx); err != nil {
-			return nil, nil, err
+	var heights Heights
+	fences := func(ctx context.Context) (err error) {
+		heights, err = p.fences(ctx, key)
+		return err
+	}
+	for _, c := range []check{{"rights", p.rights}, {"role", p.role}, {"triggers", p.triggers}, {"fences", fences}} {
+		if err := p.look(ctx, c); err != nil {
+			return p.all, nil, err
 		}
 	}
-	heights, err := p.fences(ctx, key)
-	return p.all, heights, err
+	return p.all, heights, nil
+}
+
+type check struct {
+	name string
+	run  func(context.Context) error
+}
+
+// look runs a check in a savepoint, so that one which is denied leaves the transaction to
+// the others.
+func (p *postgres) look(ctx context.Context, c check) error {
+	err := pgx.BeginFunc(ctx, p.tx, func(pgx.Tx) error { return c.run(ctx) })
+	const insufficientPrivilege = "42501"
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == insufficientPrivilege {
+		p.unseen(c.name, pgErr.Message, "connect as the owner of the fence schema")
+		return nil
+	}
+	return err
 }
 
 type postgres struct {

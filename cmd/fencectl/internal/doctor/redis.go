@@ -14,17 +14,31 @@ import (
 )
 
 // Redis looks at a server, or at the masters of a cluster, and compares the counters,
-// which have these keys, with the heights of the database.
+// which have these keys, with the heights of the database. With an error come the findings
+// of what did answer; what the user may not see is no error.
 func Redis(ctx context.Context, client redis.UniversalClient, nodes []*redis.Client, server string, counters []string, heights Heights) ([]Finding, error) {
 	r := &redisServer{findings: findings{server: server}, client: client}
+	var failures []error
 	for _, node := range nodes {
-		if err := r.node(ctx, node); err != nil {
-			return nil, err
+		addr := node.Options().Addr
+		switch err := r.node(ctx, node); {
+		case redis.HasErrorPrefix(err, denied):
+			r.unseen("server", fmt.Sprintf("%s: version, role, eviction, persistence: %v", addr, err), "allow this user the command info, or name another user")
+		case err != nil:
+			failures = append(failures, fmt.Errorf("%s: %w", addr, err))
 		}
 	}
-	err := r.counters(ctx, counters, heights)
-	return r.all, err
+	switch err := r.counters(ctx, counters, heights); {
+	case redis.HasErrorPrefix(err, denied):
+		r.unseen("counters", err.Error(), "allow this user the commands get and ttl, and the keys of the counters, or name another user")
+	case err != nil:
+		failures = append(failures, err)
+	}
+	return r.all, errors.Join(failures...)
 }
+
+// denied is how Redis answers a user who has not the right.
+const denied = "NOPERM"
 
 type redisServer struct {
 	findings
@@ -98,6 +112,9 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 			return err
 		default:
 			there++
+		}
+		if err := c.ttl.Err(); err != nil {
+			return err
 		}
 		if c.ttl.Val() >= time.Second {
 			expiring = append(expiring, key)
