@@ -35,7 +35,7 @@ Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
 		Example: `  fencectl demo
   fencectl demo --postgres postgres://app@db/shop --redis redis://cache
   FENCING_POSTGRES_URL=postgres://app@db/shop FENCING_REDIS_URL=redis://cache make demo`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("schema") {
 				return errors.New("--schema: the demo makes a fence schema of its own, under a random name")
@@ -45,7 +45,9 @@ Exit code 1 if a guarded history is not clean, or if the unguarded one was.`,
 	}
 	cmd.Flags().StringVar(&store, "store", "", "`database` that has the stock: postgres or sqlite (default postgres if it can be had)")
 	_ = cmd.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{string(demo.Postgres), string(demo.SQLite)}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
-	cmd.Flags().StringVar(&a.redis, "redis", "", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
+	// The global flag has DATABASE_URL for a default too.
+	cmd.Flags().Var(&a.postgres, "postgres", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL)")
+	cmd.Flags().Var(&a.redis, "redis", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
 	cmd.Flags().BoolVar(&fast, "fast", false, "leave no time to read along")
 	return cmd
 }
@@ -56,7 +58,7 @@ func (a *app) demo(cmd *cobra.Command, store string, fast bool) error {
 	if o.Store, err = demo.ParseStore(store); err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
-	if o.Store == demo.SQLite && a.postgres != "" {
+	if o.Store == demo.SQLite && a.postgres.value != "" {
 		return errors.New("--store sqlite and --postgres name two stores: leave one out")
 	}
 	// DATABASE_URL and REDIS_URL belong to an application: a demo is not what they were set for.
@@ -103,7 +105,7 @@ func newDemoWorker(a *app) *cobra.Command {
 		Use:    workerCommand,
 		Short:  "A worker of the demo",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return demo.Work(cmd.Context(), a.stdin, a.stdout)
 		},

@@ -16,12 +16,12 @@
 //
 //	0    done, and the answer is good
 //	1    done, and the answer is bad: the history of the demo or the torture is not
-//	     clean, the fence schema is not up to date, tables in use forbid to remove it,
-//	     a lock is held or was lost, or the doctor has found a fault
+//	     clean, the fence schema is not up to date, tables in use or a rebase forbid to
+//	     remove it, a lock is held or was lost, or the doctor has found a fault
 //	2    bad usage or bad input, and nothing was changed; or a torture that shows
 //	     nothing
 //	3    a server could not be reached, refused or failed, or stdout could not be written
-//	130  interrupted
+//	130  interrupted, or whoever reads stdout has gone
 //
 // "fencectl run" has those of its command.
 package main

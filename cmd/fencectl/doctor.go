@@ -28,7 +28,7 @@ Exit code 1 if a finding is FAIL; "warn" works, and will surprise you one day. E
 if a server could not be looked at: that is a FAIL too, and what was found elsewhere is
 printed.`,
 		Example: `  fencectl doctor --postgres postgres://owner@db/shop --redis redis://cache --role app`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := keys.check(); err != nil {
 				return err
@@ -124,15 +124,15 @@ func (a *app) report(all []doctor.Finding) error {
 	for _, f := range all {
 		if f.Server != server {
 			server = f.Server
-			if err := a.printf("%s\n", server); err != nil {
+			if err := a.say("%s\n", server); err != nil {
 				return err
 			}
 		}
-		if err := a.printf("  %-4s  %-12s %s\n", f.Level, f.Check, f.Says); err != nil {
+		if err := a.say("  %-4s  %-12s %s\n", f.Level, f.Check, f.Says); err != nil {
 			return err
 		}
 		if f.Do != "" {
-			if err := a.printf("  %-4s  %-12s → %s\n", "", "", f.Do); err != nil {
+			if err := a.say("  %-4s  %-12s → %s\n", "", "", f.Do); err != nil {
 				return err
 			}
 		}

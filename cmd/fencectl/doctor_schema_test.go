@@ -50,7 +50,7 @@ func TestS38_DoctorMissesNoTrigger(t *testing.T) {
 		"of a child":               {"drop trigger fencing_insert on derived", "fail", "public.derived lacks fencing_insert"},
 		"a later child":            {"create table later () inherits (base)", "fail", "public.later lacks fencing_insert, fencing_update, fencing_delete, fencing_truncate"},
 		"a part that was detached": {"alter table parts detach partition parts_a", "fail", "public.parts_a lacks fencing_insert, fencing_update, fencing_delete"},
-		"nothing":                  {"select", "ok", "5 tables are protected: public.base, public.derived, public.parts, public.parts_a, public.plain"},
+		"nothing":                  {"select", "ok", "5 tables protected: public.base, public.derived, public.parts, public.parts_a, public.plain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +80,7 @@ func TestDoctorTakesATriggerByHandAsItIs(t *testing.T) {
 	db.exec(t, "create table plain (sku text); create trigger mine before delete on plain for each row execute function fencing.refuse_write()")
 	db.requireFound(t, "triggers", "fail", "mine of public.plain does not fire always")
 	db.exec(t, "alter table plain enable always trigger mine")
-	db.requireFound(t, "triggers", "ok", "1 tables are protected: public.plain")
+	db.requireFound(t, "triggers", "ok", "1 table protected: public.plain")
 }
 
 func TestDoctorLooksAtTheRightsOfColumns(t *testing.T) {

@@ -92,7 +92,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"a list for a counter": {func(t *testing.T, p patient) {
 			require.NoError(t, p.rdb.LPush(t.Context(), rediskeys.Default().Counters()[0], 1).Err())
 		}, 1, "counters", "fail", rediskeys.Default().Counters()[0]},
-		"someone waits": {waits, 0, "gates", "warn", "1 sessions wait"},
+		"someone waits": {waits, 0, "gates", "warn", "1 session held up"},
 		"a subscriber":  {subscribes, 0, "", "", ""},
 		"local commits": {func(t *testing.T, p patient) {
 			p.exec(t, "do $$ begin execute format('alter database %I set synchronous_commit = local', current_database()); end $$")
@@ -139,7 +139,7 @@ func TestWhoLooksCallsNobodysOwnFunction(t *testing.T) {
 		db.exec(t, "CREATE FUNCTION public."+signature+" RETURNS "+result+" LANGUAGE plpgsql AS 'BEGIN RAISE ''captured''; END'")
 	}
 	db.exec(t, "CREATE TABLE public.item (sku text); GRANT UPDATE ON fencing.fence TO PUBLIC")
-	require.Contains(t, fails(t, 1, "UPDATE on fencing.fence to PUBLIC", "doctor", "--postgres", db.url).stdout, "0 resources have one")
+	require.Contains(t, fails(t, 1, "UPDATE on fencing.fence to PUBLIC", "doctor", "--postgres", db.url).stdout, "0 resources fenced")
 	require.Equal(t, "nothing\n", ok(t, "ls", "--postgres", db.url))
 }
 

@@ -53,7 +53,7 @@ func (a *app) writeFiles(dir string, files []migrations.File) (err error) {
 		}
 	}
 	if hash {
-		return a.printf("%s was left as it is; run \"atlas migrate hash\"\n", filepath.Join(dir, sumFile))
+		return a.say("%s was left as it is; run \"atlas migrate hash\"\n", filepath.Join(dir, sumFile))
 	}
 	return nil
 }

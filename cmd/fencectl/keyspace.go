@@ -17,7 +17,7 @@ type redisFlags struct{ scheme rediskeys.Scheme }
 
 func (f *redisFlags) add(a *app, cmd *cobra.Command) {
 	f.scheme = rediskeys.Default()
-	cmd.Flags().StringVar(&a.redis, "redis", "", "`URL` of Redis, or of one node of a Cluster (default $FENCING_REDIS_URL, then $REDIS_URL)")
+	cmd.Flags().Var(&a.redis, "redis", "`URL` of Redis, or of one node of a Cluster (default $FENCING_REDIS_URL, then $REDIS_URL)")
 	cmd.Flags().StringVar(&f.scheme.Prefix, "prefix", f.scheme.Prefix, "first part of every key, as redislock.WithPrefix has it")
 	cmd.Flags().IntVar(&f.scheme.Shards, "shards", f.scheme.Shards, "number of counters, as redislock.WithShards has it")
 }

@@ -37,10 +37,18 @@ in Redis or by lock/pglock, and for how long at most.
 
 A fence without a lock is normal: a release leaves it. Its holder may still write,
 until the next one raises. Fences are for the owner of the schema to read, not for the role of a
-service.`,
+service.
+
+A list that --limit cuts short has exit code 0 all the same, and only stderr says so: a
+script that gets as many entries as --limit should take it that there are more.`,
 		Example: `  fencectl ls inventory: --postgres postgres://owner@db/shop --redis redis://cache
   fencectl ls --json | jq '.[] | select(.lock)'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("ls takes one PREFIX at most, not %d arguments", len(args))
+			}
+			return notAnAddress("ls", strings.Join(args, ""))
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := keys.check(); err != nil {
 				return err
@@ -239,7 +247,7 @@ func glob(text string) string {
 
 func (a *app) table(all []*entry) error {
 	if len(all) == 0 {
-		return a.printf("nothing\n")
+		return a.say("nothing\n")
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	_, err := fmt.Fprintln(w, "RESOURCE\tFENCE\tRAISED BY\tAT\tLOCK\tHELD BY\tFOR")

@@ -106,3 +106,25 @@ func TestLsIsForTheOwnerOfTheSchema(t *testing.T) {
 	fails(t, 2, "--limit", "ls", "--postgres", db.url, "--limit=0")
 	fails(t, 3, "fencectl migrate up", "ls", "--postgres", newDatabase(t).url)
 }
+
+// Whoever may raise a fence chooses the name of its holder, and an operator looks at it.
+func TestNothingThatOthersHaveNamedIsObeyedByATerminal(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	pg := "--postgres=" + db.url
+	db.exec(t, `SELECT fencing.issue(E'r\u202e', 'n', E'h\x1b[2J\u009b1m'), fencing.lease_acquire(E'r\u202e', 'n', E'l\x1b[2J', 600000)`)
+	require.Contains(t, ok(t, "ls", pg), `r\u202e`)
+	require.Contains(t, ok(t, "ls", pg), `h\x1b[2J\u009b1m`)
+	script := ok(t, "ls", "--json", pg)
+	var all []struct{ Fence struct{ Holder string } }
+	require.NoError(t, json.Unmarshal([]byte(script), &all))
+	require.Equal(t, "h\x1b[2J\u009b1m", all[0].Fence.Holder)
+	held := fails(t, 1, `l\x1b[2J`, "rebase", "r\u202e", pg)
+	run := fails(t, 1, `l\x1b[2J`, "run", "r\u202e", "--wait=0s", pg, "--", "true")
+	db.exec(t, `UPDATE fencing.lease SET members = '{}'`)
+	for _, text := range []string{ok(t, "ls", pg), script, held.stderr, run.stderr, ok(t, "rebase", "r\u202e", pg), ok(t, "rebase", "r\u202e", "--json", pg)} {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\u009b")
+		require.NotContains(t, text, "\u202e")
+	}
+}

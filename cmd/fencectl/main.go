@@ -32,9 +32,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	help := &keeper{Writer: stdout}
+	root.SetOut(help)
 	root.SetErr(stderr)
+	strict(root)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = help.err
+	}
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errAnswer) && !errors.Is(err, errUntrusted) {
 		_, _ = fmt.Fprintln(stderr, "fencectl:", a.line(suggested(err.Error())))

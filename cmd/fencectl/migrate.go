@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/go-fencing/fencing/migrations"
@@ -17,7 +18,7 @@ func newMigrate(a *app) *cobra.Command {
 		Long: `Install, remove or inspect the fence schema: the tables and functions through
 which clients raise and enter fences. "up" and "down" do it at once; "print"
 writes the same for a migration tool. They mix freely.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return fmt.Errorf("migrate: say which of up, down, status, print; see %q", cmd.CommandPath()+" --help")
 		},
@@ -65,7 +66,7 @@ func (a *app) migrate(cmd *cobra.Command, to int, run func(d *database, opts ...
 		return d.explain(err)
 	}
 	if err := run(d, opts...); err != nil {
-		return d.explain(err)
+		return inThisState(d.explain(err))
 	}
 	if m.To, err = migrations.Version(ctx, d, schema); err != nil {
 		return d.explain(err)
@@ -73,7 +74,17 @@ func (a *app) migrate(cmd *cobra.Command, to int, run func(d *database, opts ...
 	if a.json {
 		return a.printJSON(m)
 	}
-	return a.printf("%s\n", m)
+	return a.say("%s\n", m)
+}
+
+// inThisState gives a step that the state of the schema forbids the exit code of a bad
+// answer, as that of tables in use.
+func inThisState(err error) error {
+	const notInPrerequisiteState = "55000"
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == notInPrerequisiteState {
+		return &exited{exitAnswer, err}
+	}
+	return err
 }
 
 // parseTool reads the flag --tool.

@@ -18,7 +18,7 @@ into a directory, without overwriting any; without it the way up is printed, or
 with --down the way down where the tool keeps that apart. It needs no server.`,
 		Example: `  fencectl migrate print --tool goose --dir db/migrations --number 12
   fencectl migrate print --tool psql | psql -X "$DATABASE_URL"`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			tool, err := parseTool(p.tool)
 			if err != nil {

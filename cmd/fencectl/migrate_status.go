@@ -15,7 +15,7 @@ func newMigrateStatus(a *app) *cobra.Command {
 		Short: "Say whether the fence schema is up to date",
 		Long: `Say which version of the fence schema the database has and which one this
 program knows. Exit code 1 if they differ.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDatabase()
 			if err != nil {
@@ -30,7 +30,7 @@ program knows. Exit code 1 if they differ.`,
 			if a.json {
 				err = a.printJSON(s)
 			} else {
-				err = a.printf("%s\n", s)
+				err = a.say("%s\n", s)
 			}
 			if err == nil && !s.UpToDate {
 				err = errAnswer

@@ -67,7 +67,7 @@ func TestMigrateWhoseResultCannotBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, full.Close()) })
 	db := newDatabase(t)
-	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}} {
+	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"help"}, {"migrate", "--help"}, {"--version"}, {"completion", "bash"}} {
 		cmd := call{args: append(args, "--postgres", db.url)}.command(t)
 		cmd.Stdout = full
 		var stderr bytes.Buffer

@@ -13,7 +13,7 @@ func newMigrateUp(a *app) *cobra.Command {
 		Short: "Install the fence schema, or bring it up to date",
 		Long: `Install the fence schema, or bring it up to date, in one transaction. What is
 there already is left alone, so it may run at every deployment.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.migrate(cmd, to, func(d *database, opts ...migrations.Option) error {
 				return migrations.Up(cmd.Context(), d, opts...)

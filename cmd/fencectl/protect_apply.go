@@ -24,32 +24,35 @@ func (a *app) applyProtection(ctx context.Context, p protection, sql string) err
 		return err
 	}
 	defer d.close(ctx)
-	var before, after migrations.Protection
+	var before, after protected
 	err = pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error {
 		var err error
-		if before, err = migrations.Inspect(ctx, tx, p.table); errors.Is(err, migrations.ErrNoTable) {
+		if before, err = p.inspect(ctx, tx); errors.Is(err, migrations.ErrNoTable) {
 			return p.missing(ctx, d, tx)
 		} else if err != nil {
 			return err
 		}
-		if err := p.fits(ctx, tx, before); err != nil {
+		if err := p.fits(ctx, tx, before.Protection); err != nil {
 			return err
 		}
-		if p.finds(before) { // else the SQL is right to refuse
+		if p.finds(before.Protection) { // else the SQL is right to refuse
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return p.unresolved(err)
 			}
+			if err := p.names(ctx, tx); err != nil {
+				return err
+			}
 		}
-		after, err = migrations.Inspect(ctx, tx, p.table)
+		after, err = p.inspect(ctx, tx)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", p.command(), p.table, d.explain(err))
 	}
 	if a.json {
-		return a.printJSON(p.outcome(after))
+		return a.printJSON(p.outcome(before, after))
 	}
-	return a.printf("%s %s\n", p.table, p.says(before, after))
+	return a.say("%s %s\n", p.table, p.says(before, after))
 }
 
 func (p protection) command() string {
@@ -128,11 +131,16 @@ type outcome struct {
 	Table     string   `json:"table"`
 	Protected bool     `json:"protected"`
 	Trigger   bool     `json:"trigger"`
-	Columns   []string `json:"columns,omitempty"` // version columns that --down has left
+	Resource  *string  `json:"resource,omitempty"`        // of the trigger, if there is one; empty: any fence
+	Before    *string  `json:"resource_before,omitempty"` // if there was another one
+	Columns   []string `json:"columns,omitempty"`         // version columns that --down has left
 }
 
-func (p protection) outcome(after migrations.Protection) outcome {
-	o := outcome{Table: p.table, Trigger: len(after.Schemas) > 0}
+func (p protection) outcome(before, after protected) outcome {
+	o := outcome{Table: p.table, Trigger: len(after.Schemas) > 0, Resource: after.rule}
+	if before.changed(after) {
+		o.Before = before.rule
+	}
 	o.Protected = o.Trigger || !p.restore
 	if p.restore {
 		o.Columns = after.Columns
@@ -140,14 +148,16 @@ func (p protection) outcome(after migrations.Protection) outcome {
 	return o
 }
 
-func (p protection) says(before, after migrations.Protection) string {
+func (p protection) says(before, after protected) string {
 	switch {
 	case p.restore:
-		return p.restored(before, after)
+		return p.restored(before.Protection, after.Protection)
+	case p.options.Trigger && before.changed(after):
+		return "is protected: writes need " + after.fence() + " (before: " + before.fence() + ")"
 	case p.options.Trigger:
-		return "is protected: writes from outside of their fence are refused"
+		return "is protected: writes need " + after.fence()
 	case len(after.Schemas) > 0:
-		return "has its version column; its trigger from before stays as it was (take it off with --down, change it with --trigger)"
+		return "has its version column; its trigger from before stays as it was: writes need " + after.fence() + " (take it off with --down, change it with --trigger)"
 	}
 	return "has its version column; nothing refuses unguarded writes without --trigger"
 }

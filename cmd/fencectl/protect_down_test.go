@@ -126,9 +126,9 @@ func TestProtectWithoutATriggerSaysThatOneIsThere(t *testing.T) {
 	db.exec(t, "CREATE TABLE inventory (sku text)")
 	ok(t, "protect", "inventory", "--resource=sku", "--trigger", pg)
 	before := db.shape(t)
-	require.Equal(t, "inventory has its version column; its trigger from before stays as it was (take it off with --down, change it with --trigger)\n",
+	require.Equal(t, "inventory has its version column; its trigger from before stays as it was: writes need the fence sku (take it off with --down, change it with --trigger)\n",
 		ok(t, "protect", "inventory", "--resource='other:' || sku", pg))
-	require.JSONEq(t, `{"table":"inventory","protected":true,"trigger":true}`, ok(t, "protect", "inventory", "--resource=sku", "--json", pg))
+	require.JSONEq(t, `{"table":"inventory","protected":true,"trigger":true,"resource":"sku"}`, ok(t, "protect", "inventory", "--resource=sku", "--json", pg))
 	require.Equal(t, before, db.shape(t))
 	ok(t, "protect", "inventory", "--resource='other:' || sku", "--trigger", pg)
 	require.Contains(t, db.shape(t), "other:")

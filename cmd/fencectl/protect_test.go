@@ -56,7 +56,7 @@ func TestS38_ProtectOddTables(t *testing.T) {
 			db.exec(t, c.create)
 			before := db.shape(t)
 
-			require.Contains(t, ok(t, "protect", c.table, "--resource='inventory:' || sku", "--trigger", pg), "is protected: writes from outside")
+			require.Contains(t, ok(t, "protect", c.table, "--resource='inventory:' || sku", "--trigger", pg), "is protected: writes need the fence 'inventory:' || sku\n")
 			require.Contains(t, db.shape(t), "fence_token bigint 0")
 			require.Equal(t, "UF004", db.sqlState(t, c.write), "an unguarded write")
 			db.exec(t, "SELECT fencing.raise('inventory:a', 1, 'n')")
@@ -87,10 +87,27 @@ func TestProtectWithoutAColumn(t *testing.T) {
 	pg := "--postgres=" + db.url
 	ok(t, "migrate", "up", pg)
 	db.exec(t, "CREATE TABLE inventory (sku text)")
-	require.JSONEq(t, `{"table":"inventory","protected":true,"trigger":true}`, ok(t, "protect", "inventory", "--resource=", "--trigger", "--no-column", "--json", pg))
+	require.JSONEq(t, `{"table":"inventory","protected":true,"trigger":true,"resource":""}`, ok(t, "protect", "inventory", "--resource=", "--trigger", "--no-column", "--json", pg))
 	require.NotContains(t, db.shape(t), "fence_token")
 	require.Equal(t, "UF004", db.sqlState(t, "INSERT INTO inventory VALUES ('a')"))
 	require.JSONEq(t, `{"table":"inventory","protected":false,"trigger":false}`, ok(t, "protect", "inventory", "--down", "--json", pg))
+}
+
+// A rule that is changed, or loosened, is not changed without a word.
+func TestProtectSaysTheRule(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	db.exec(t, "CREATE TABLE inventory (sku text, \"Due\" date)")
+	protect := func(resource string, more ...string) string {
+		return ok(t, append([]string{"protect", "inventory", "--trigger", "--postgres", db.url, "--resource", resource}, more...)...)
+	}
+	const first, second = "'inventory:' || sku", `'é\' || NEW."Due"`
+	require.Equal(t, "inventory is protected: writes need the fence "+first+"\n", protect(first))
+	require.Equal(t, "inventory is protected: writes need the fence "+first+"\n", protect(first), "again")
+	require.Equal(t, "inventory is protected: writes need the fence "+second+" (before: the fence "+first+")\n", protect(second))
+	require.Equal(t, "inventory is protected: writes need any fence (before: the fence "+second+")\n", protect(""))
+	require.JSONEq(t, `{"table":"inventory","protected":true,"trigger":true,"resource":"sku","resource_before":""}`, protect("sku", "--json"))
+	require.Contains(t, ok(t, "protect", "inventory", "--resource=", "--postgres", db.url), "its trigger from before stays as it was: writes need the fence sku")
 }
 
 func TestProtectRefusesWhatItCannotProtect(t *testing.T) {
@@ -108,6 +125,9 @@ func TestProtectRefusesWhatItCannotProtect(t *testing.T) {
 		{"inventory has no column skuu", "inventory", "skuu"},
 		{"", "inventory", "sku ||"},
 		{"", "inventory", "no_such_function(sku)"},
+		{"is NULL for every row", "inventory", "sku || NULL"},
+		{"is volatile", "inventory", "sku || random()"},
+		{"is volatile", "inventory", "NEW.sku || clock_timestamp()"},
 		{"it belongs to the fence schema", "fencing.fence", "resource"},
 		{"system catalog", "pg_catalog.pg_class", "relname"},
 	} {

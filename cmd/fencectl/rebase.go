@@ -80,7 +80,7 @@ says so. It takes the owner of the fence schema.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.resource, r.to = args[0], guard.Token(to)
-			if err := errors.Join(guard.ValidateResource(r.resource), r.keys.check()); err != nil {
+			if err := errors.Join(notAnAddress("rebase", r.resource), guard.ValidateResource(r.resource), r.keys.check()); err != nil {
 				return err
 			}
 			return a.rebase(cmd.Context(), &r)
@@ -137,7 +137,7 @@ func (a *app) rebase(ctx context.Context, r *rebasing) error {
 	if a.json {
 		return a.printJSON(result)
 	}
-	return a.printf("%s", result)
+	return a.say("%s", result)
 }
 
 // rebaseFence has the database do its part, or takes that back if it was only to be shown.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -23,18 +27,20 @@ runs commands under it.
 Results go to stdout, everything else to stderr. Exit codes:
   0    done, and the answer is good
   1    done, and the answer is bad: the history of the demo or the torture is not
-       clean, the fence schema is not up to date, tables in use forbid to remove it,
-       a lock is held or was lost, or the doctor has found a fault
+       clean, the fence schema is not up to date, tables in use or a rebase forbid to
+       remove it, a lock is held or was lost, or the doctor has found a fault
   2    bad usage or bad input, and nothing was changed; or a torture that shows
        nothing
   3    a server could not be reached, refused or failed, or stdout could not be written
-  130  interrupted
+  130  interrupted, or whoever reads stdout has gone
 "fencectl run" has those of its command.
 
 With --json stdout has one JSON value, of the demo one a line. The value of exit
 code 1 is there too, and that of a torture; an error is text on stderr all the same,
 and then stdout stays empty: but for the demo, which prints as it plays, and the
 doctor, which prints what it has found elsewhere.
+
+An empty --postgres or --redis stands for no server, whatever the variables say.
 
 Passwords are better kept in the variables than on the command line, which every
 user of the machine can read. No output ever has one.`
@@ -47,12 +53,28 @@ var (
 
 // An app is what all commands share: the global flags, and where to read and write.
 type app struct {
-	postgres, redis, schema string
-	json                    bool
+	postgres, redis address
+	schema          string
+	json            bool
 
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	secrets        *target.Secrets // that must not be printed
+}
+
+// An address is the value of a flag. One that is given and empty stands for no server,
+// whatever the variables say.
+type address struct {
+	value string
+	set   bool
+}
+
+func (f *address) String() string { return f.value }
+func (*address) Type() string     { return "string" }
+
+func (f *address) Set(value string) error {
+	f.value, f.set = value, true
+	return nil
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -69,7 +91,7 @@ func newRoot(a *app) *cobra.Command {
 	})
 	flags := root.PersistentFlags()
 	// The variables are no defaults of the flags: the help would print them.
-	flags.StringVar(&a.postgres, "postgres", "", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
+	flags.Var(&a.postgres, "postgres", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL, then $DATABASE_URL)")
 	flags.StringVar(&a.schema, "schema", defaultSchema, "`name` of the fence schema")
 	flags.BoolVar(&a.json, "json", false, "print JSON; errors stay text on stderr")
 	root.AddCommand(newDemo(a), newDemoWorker(a), newMigrate(a), newProtect(a), newLs(a), newRun(a), newDoctor(a), newRebase(a), newTorture(a), newTortureWorker(a), newVersion(a))
@@ -88,15 +110,6 @@ func misread(err error) error {
 	return err
 }
 
-// suggested puts into one sentence what cobra writes as a list.
-func suggested(text string) string {
-	before, list, found := strings.Cut(text, "\n\nDid you mean this?\n")
-	if !found {
-		return text
-	}
-	return before + "; did you mean " + strings.Join(strings.Fields(list), " or ") + "?"
-}
-
 // postgresSetting returns the address from the flag or the first variable that is set.
 func (a *app) postgresSetting() target.Setting {
 	return setting("--postgres", a.postgres, postgresVariables)
@@ -104,9 +117,9 @@ func (a *app) postgresSetting() target.Setting {
 
 func (a *app) redisSetting() target.Setting { return setting("--redis", a.redis, redisVariables) }
 
-func setting(flag, value string, variables []string) target.Setting {
-	if value != "" {
-		return target.Setting{Source: flag, Value: value}
+func setting(flag string, given address, variables []string) target.Setting {
+	if given.set {
+		return target.Setting{Source: flag, Value: given.value}
 	}
 	for _, name := range variables {
 		if value := os.Getenv(name); value != "" {
@@ -125,16 +138,40 @@ func environment() []string {
 	return values
 }
 
-// line is the text of an error as it may be printed.
-func (a *app) line(text string) string { return a.secrets.Hide(target.OneLine(text)) }
-
-// printJSON writes v for a script.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.stdout)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+// line is the text of an error as it may be printed. What hides a password looks for it
+// as it was given, and as it is quoted.
+func (a *app) line(text string) string {
+	return a.secrets.Hide(target.OneLine(a.secrets.Hide(text)))
 }
 
+// printJSON writes v for a script, and for the terminal on which somebody looks at it.
+func (a *app) printJSON(v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var escaped []byte
+	for _, r := range b.String() { // what is no ASCII stands within strings
+		if r == '\n' || unicode.IsPrint(r) {
+			escaped = utf8.AppendRune(escaped, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			escaped = fmt.Appendf(escaped, `\u%04x`, unit)
+		}
+	}
+	_, err := a.stdout.Write(escaped)
+	return err
+}
+
+// say writes text for people, in which names may stand that others have given.
+func (a *app) say(format string, args ...any) error {
+	return a.printf("%s", target.Printable(fmt.Sprintf(format, args...)))
+}
+
+// printf writes text as it is.
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.stdout, format, args...)
 	return err

@@ -89,6 +89,9 @@ on the machine the nonce)
 }
 
 func (c *command) check(a *app) error {
+	if err := notAnAddress("run", c.resource); err != nil {
+		return err
+	}
 	if err := (guard.Fence{Resource: c.resource, Token: 1, Nonce: "n"}).Validate(); err != nil {
 		return err
 	}

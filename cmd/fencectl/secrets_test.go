@@ -70,6 +70,12 @@ func TestAPasswordInTheWrongPlaceIsNeverPrinted(t *testing.T) {
 		{"protect", address, "--resource=x"},
 		{"protect", "inventory", "--resource", address, "--trigger", "--postgres", address},
 		{"demo", address},
+		{"help", address},
+		{"help", "migrate", address},
+		{"completion", address},
+		{"rebase", address, "--postgres", "postgres://app@127.0.0.1:1/shop"},
+		{"ls", "redis://" + half1 + "@127.0.0.1:1", "--postgres", "postgres://app@127.0.0.1:1/shop"},
+		{"run", address, "--postgres", "postgres://app@127.0.0.1:1/shop", "--", "true"},
 		{"demo", "--redis", address},
 		{"migrate", "up", "password=" + half1},
 	} {

@@ -50,7 +50,7 @@ nothing, because of such a control or fault.`,
 		Example: `  fencectl torture --seconds 60
   fencectl torture --seed 42 --faults pause,kill --out torture
   fencectl torture --postgres postgres://app@db/shop --redis redis://cache --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("schema") {
 				return errors.New("--schema: the torture makes a fence schema of its own, under a random name")
@@ -62,7 +62,9 @@ nothing, because of such a control or fault.`,
 	cmd.Flags().StringVar(&seed, "seed", "", "`number` that the choices are drawn from (default random)")
 	cmd.Flags().StringVar(&faults, "faults", "all", "`list` of faults, with commas, or all, or none")
 	cmd.Flags().StringVar(&out, "out", "", "`folder` for a picture of the history; if it breaks, by default fencectl-torture-SEED")
-	cmd.Flags().StringVar(&a.redis, "redis", "", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
+	// The global flag has DATABASE_URL for a default too.
+	cmd.Flags().Var(&a.postgres, "postgres", "`URL` of the Postgres database (default $FENCING_POSTGRES_URL)")
+	cmd.Flags().Var(&a.redis, "redis", "`URL` of the Redis server (default $FENCING_REDIS_URL)")
 	return cmd
 }
 
@@ -189,7 +191,7 @@ func newTortureWorker(a *app) *cobra.Command {
 		Use:    tortureWorkerCommand,
 		Short:  "A worker of the torture",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return workload.Work(cmd.Context(), a.stdin, a.stdout)
 		},

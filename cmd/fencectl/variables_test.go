@@ -22,3 +22,14 @@ func TestTheServersOfAnApplicationAreNoPlayground(t *testing.T) {
 	r = call{args: []string{"demo", "--store=sqlite", "--fast"}, env: nowhere}.run(t)
 	require.Equal(t, 0, r.code, r.stderr)
 }
+
+// What is given and empty is no server, and no variable takes its place.
+func TestAnEmptyAddressIsNoServer(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	nowhere := []string{"REDIS_URL=redis://127.0.0.1:1/0"}
+	r := call{args: []string{"ls", "--postgres", db.url, "--redis", ""}, env: nowhere}.run(t)
+	require.Equal(t, "nothing\n", r.stdout, r.stderr)
+	r = call{args: []string{"ls", "--redis="}, env: nowhere}.run(t)
+	require.Contains(t, r.stderr, "no server to look at")
+}

@@ -57,6 +57,14 @@ func Unseen(server, why string) Finding {
 	return Finding{server, "server", Fail, "not looked at: " + why, "see to it that it answers, and run this again"}
 }
 
+// count is a number of things with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Worst is the worst level of some findings.
 func Worst(all []Finding) Level {
 	worst := OK

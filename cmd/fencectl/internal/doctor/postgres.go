@@ -122,10 +122,10 @@ select count(*), current_setting('synchronous_standby_names') from pg_stat_repli
 	}
 	switch {
 	case standbys > 0 && names == "":
-		p.add(Warn, "replication", fmt.Sprintf("%d standbys, none of them synchronous: a failover may lose raises, and lets their predecessors in again", standbys),
+		p.add(Warn, "replication", count(standbys, "standby")+", none of them synchronous: a failover may lose raises, and lets their predecessors in again",
 			"set synchronous_standby_names, or raise every fence anew after a failover, before you open")
 	case standbys > 0:
-		p.ok("replication", "%d standbys, synchronous: %s", standbys, names)
+		p.ok("replication", "%s, synchronous: %s", count(standbys, "standby"), names)
 	default:
 		p.ok("replication", "no standby is connected")
 	}
@@ -150,7 +150,7 @@ select (select count(*) from waiting), a.pid, now() - a.xact_start
 		p.ok("gates", "nobody waits for a transaction of an earlier fence")
 		return nil
 	}
-	says := fmt.Sprintf("%d sessions wait for an advisory lock, as a raise does for transactions of an earlier fence", waiters)
+	says := count(waiters, "session") + " held up at an advisory lock, as a raise is by transactions of an earlier fence"
 	if blocker != nil && age != nil {
 		says += fmt.Sprintf("; the oldest of those is backend %d, open for %v", *blocker, age.Round(time.Second))
 	}
@@ -214,7 +214,7 @@ func (p *postgres) fences(ctx context.Context, key func(resource string) string)
 		p.add(Fail, "fences", fmt.Sprintf("%q has token %d: near the end of the integers, so no lock gets a greater one", poisoned, top),
 			"find out who raised it, then run: "+hint.Fencectl("rebase "+hint.Word(poisoned), p.schema))
 	default:
-		p.ok("fences", "%d resources have one", n)
+		p.ok("fences", "%s fenced", count(n, "resource"))
 	}
 	return heights, nil
 }

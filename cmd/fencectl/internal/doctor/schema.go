@@ -25,12 +25,14 @@ with granted as (
 	select c.oid, t.attname, a.grantee, a.privilege_type from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
 	 where c.relnamespace = $1::text::regnamespace and c.relkind = 'r' and a.grantee <> c.relowner and not t.attisdropped
 ), said as (
-	select privilege_type = 'SELECT' as reads,
-	       format('%s%s on %s to %s', privilege_type, '(' || quote_ident(attname) || ')', oid::regclass, case grantee when 0 then 'PUBLIC' else grantee::regrole::text end) as what
+	select privilege_type = 'SELECT' as reads, oid, grantee, privilege_type || coalesce('(' || quote_ident(attname) || ')', '') as what
 	  from granted
 	 where privilege_type <> 'SELECT' or exists (select from pg_attribute n where n.attrelid = oid and n.attname in ('nonce', 'members') and n.attname = coalesce(granted.attname, n.attname))
+), tables as (
+	select reads, format('%s on %s to %s', string_agg(distinct what, ', '), oid::regclass, case grantee when 0 then 'PUBLIC' else grantee::regrole::text end) as what
+	  from said group by reads, oid, grantee
 )
-select coalesce(string_agg(distinct what, ', ') filter (where not reads), ''), coalesce(string_agg(distinct what, ', ') filter (where reads), '') from said`
+select coalesce(string_agg(what, '; ' order by what) filter (where not reads), ''), coalesce(string_agg(what, '; ' order by what) filter (where reads), '') from tables`
 	var writes, reads string
 	if err := p.tx.QueryRow(ctx, sql, pgx.Identifier{p.schema}.Sanitize()).Scan(&writes, &reads); err != nil {
 		return err
@@ -65,11 +67,12 @@ func (p *postgres) role(ctx context.Context) error {
 	schema := pgx.Identifier{p.schema}.Sanitize()
 	role := pgx.Identifier{p.service}.Sanitize()
 	const sql = `
-select has_schema_privilege(r.oid, $2::text::regnamespace, 'USAGE'),
+select has_schema_privilege(r.oid, $2::text::regnamespace, 'USAGE'), r.rolsuper,
+       exists (select from pg_class c where c.relnamespace = $2::text::regnamespace and c.relkind = 'r' and pg_has_role(r.oid, c.relowner, 'USAGE')),
        exists (select from pg_class c where c.relnamespace = $2::text::regnamespace and c.relkind = 'r' and has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE'))
   from pg_roles r where r.rolname = $1`
-	var usage, writes bool
-	err := p.tx.QueryRow(ctx, sql, p.service, schema).Scan(&usage, &writes)
+	var usage, super, owns, writes bool
+	err := p.tx.QueryRow(ctx, sql, p.service, schema).Scan(&usage, &super, &owns, &writes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("--role %q: %w", p.service, ErrNoRole)
 	} else if err != nil {
@@ -90,8 +93,14 @@ select has_schema_privilege(r.oid, $2::text::regnamespace, 'USAGE'),
 		p.add(Fail, "role", fmt.Sprintf("%s may not EXECUTE %s: no guard of it works", role, strings.Join(needed, ", ")), p.grant(needed, role))
 	case len(others) > 0:
 		p.add(Warn, "role", fmt.Sprintf("%s may not EXECUTE %s, which Issue, Once, pgseq and pglock call", role, strings.Join(others, ", ")), "if it uses one of these: "+p.grant(others, role))
+	case super, owns:
+		by := "their owner, or a member of it"
+		if super {
+			by = "a superuser"
+		}
+		p.add(Warn, "role", role+" may write the fence tables, as "+by+": nothing keeps its mistakes from them", "give the service a role of its own, without any right on these tables")
 	case writes:
-		p.add(Warn, "role", role+" may write the fence tables, as their owner, a superuser or a member of those: nothing keeps its mistakes from them", "give the service a role of its own, without any right on these tables")
+		p.add(Warn, "role", role+" may write the fence tables, by a GRANT to it, to a role that it is a member of, or to PUBLIC: nothing keeps its mistakes from them", "REVOKE it (\"rights\" lists what is granted); a service needs no right on these tables")
 	default:
 		p.ok("role", "%s may raise and enter, and not write the fence tables", role)
 	}
@@ -167,7 +176,7 @@ select oid::regclass::text, relispartition,
 	case len(protected) == 0:
 		p.ok("triggers", "no table is protected by triggers; guards alone refuse")
 	default:
-		p.ok("triggers", "%d tables are protected: %s", len(protected), strings.Join(protected, ", "))
+		p.ok("triggers", "%s protected: %s", count(len(protected), "table"), strings.Join(protected, ", "))
 	}
 	return nil
 }

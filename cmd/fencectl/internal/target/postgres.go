@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -171,5 +173,24 @@ func OneLine(text string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines, "; ")
+	return Printable(strings.Join(lines, "; "))
+}
+
+// Printable quotes what a terminal does not print but obey, or what hides in a text: the
+// name of a holder, say, is whatever somebody has written into the table. Line feeds stay.
+func Printable(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case r == '\n', unicode.IsPrint(r):
+			b.WriteString(text[:size])
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+		text = text[size:]
+	}
+	return b.String()
 }

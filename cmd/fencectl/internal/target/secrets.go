@@ -43,6 +43,13 @@ func (s *Secrets) add(value string) {
 	s.hidden = append(s.hidden, replacement{value, shown})
 }
 
+// HasPassword reports whether a value is the address of a Postgres or a Redis, with what
+// may be a password.
+func HasPassword(value string) bool {
+	lower := strings.ToLower(value)
+	return (strings.HasPrefix(lower, "postgres") || strings.HasPrefix(lower, "redis") || strings.Contains(lower, "password=")) && len(passwordsOf(value)) > 0
+}
+
 // passwordsOf finds what may be a password, in an address that need not be a valid one.
 func passwordsOf(value string) (found []string) {
 	for _, m := range keywordPassword.FindAllStringSubmatch(value, -1) {

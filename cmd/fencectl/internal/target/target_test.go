@@ -92,6 +92,7 @@ func TestHide(t *testing.T) {
 func TestOneLine(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a; b", target.OneLine("a\n\n\tb\na\n"))
+	require.Equal(t, `h\x1b[2Jé; \u202e\u009b1m\x7f\xff\tx`, target.OneLine("h\x1b[2Jé\n\u202e\u009b1m\x7f\xff\tx\r\n"), "what a terminal obeys")
 }
 
 // FuzzAddressesKeepTheirSecret puts a secret into the middle of a password: it must
