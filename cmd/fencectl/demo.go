@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/mattn/go-isatty"
@@ -89,6 +90,8 @@ func (a *app) demo(cmd *cobra.Command, store string, fast bool) error {
 	switch {
 	case errors.Is(err, localserver.ErrNotInstalled):
 		return fmt.Errorf("demo: %w, name a server of yours with --postgres postgres://user@host:port/database, or take --store sqlite", err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("demo: %w; its files are made in %s: name another directory in TMPDIR", err, os.TempDir())
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)
 	case !verdict.OK:

@@ -117,7 +117,7 @@ func TestBadUsage(t *testing.T) {
 		"no table":                {"protect takes the name of one table, not 0", "protect --resource x"},
 		"two tables":              {"not 2 arguments", "protect a b --resource x"},
 		"no resource":             {"--resource is missing: name the fence that a row needs", "protect a"},
-		"column and none":         {"[column no-column]", "protect a --resource x --column c --no-column"},
+		"column and none":         {"--column and --no-column exclude each other", "protect a --resource x --column c --no-column"},
 		"column without a name":   {"use --no-column", "protect a --resource x --column="},
 		"neither":                 {"neither a column nor a trigger is asked for", "protect a --resource x --no-column --postgres postgres://h/d"},
 		"tool without print":      {"--tool needs --print", "protect a --resource x --tool goose"},

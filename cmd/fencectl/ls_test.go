@@ -121,7 +121,7 @@ func TestNothingThatOthersHaveNamedIsObeyedByATerminal(t *testing.T) {
 	require.Equal(t, "h\x1b[2J\u009b1m", all[0].Fence.Holder)
 	held := fails(t, 1, `l\x1b[2J`, "rebase", "r\u202e", pg)
 	run := fails(t, 1, `l\x1b[2J`, "run", "r\u202e", "--wait=0s", pg, "--", "true")
-	db.exec(t, `UPDATE fencing.lease SET members = '{}'`)
+	db.exec(t, `UPDATE fencing.lease SET expires_at = now()`)
 	for _, text := range []string{ok(t, "ls", pg), script, held.stderr, run.stderr, ok(t, "rebase", "r\u202e", pg), ok(t, "rebase", "r\u202e", "--json", pg)} {
 		require.NotContains(t, text, "\x1b")
 		require.NotContains(t, text, "\u009b")

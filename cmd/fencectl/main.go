@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/go-fencing/fencing/cmd/fencectl/internal/target"
@@ -42,7 +43,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errAnswer) && !errors.Is(err, errUntrusted) {
-		_, _ = fmt.Fprintln(stderr, "fencectl:", a.line(suggested(err.Error())))
+		_, _ = fmt.Fprintln(stderr, "fencectl:", a.line(strings.ReplaceAll(suggested(err.Error()), "with WithSchema", "with --schema")))
 	}
 	return code
 }

@@ -67,7 +67,7 @@ func TestMigrateWhoseResultCannotBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, full.Close()) })
 	db := newDatabase(t)
-	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"help"}, {"migrate", "--help"}, {"--version"}, {"completion", "bash"}} {
+	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"help"}, {"migrate", "--help"}, {"completion", "bash"}} {
 		cmd := call{args: append(args, "--postgres", db.url)}.command(t)
 		cmd.Stdout = full
 		var stderr bytes.Buffer
@@ -91,7 +91,7 @@ func TestMigrateAnotherSchema(t *testing.T) {
 	fails(t, 1, `run "fencectl migrate up --schema 'Odd "Fence" $1'"`, "migrate", "status", pg, schema)
 	require.NotContains(t, db.schemas(t), "Odd")
 	db.exec(t, "CREATE SCHEMA taken")
-	fails(t, 2, "a schema of this name exists and is not a fence schema", "migrate", "up", pg, "--schema=taken")
+	fails(t, 2, "a schema of this name exists and is not a fence schema; choose another with --schema", "migrate", "up", pg, "--schema=taken")
 	fails(t, 1, `run "fencectl migrate up --schema taken"`, "migrate", "status", pg, "--schema=taken")
 }
 

@@ -70,7 +70,6 @@ it is, with exit code 0.`,
 	addToolFlag(cmd, &p.printing.tool)
 	flags.StringVar(&p.printing.dir, "dir", "", "with --tool: `directory` to write the files into, made if it is not there")
 	addNumberFlag(cmd, &p.printing.number, "number", "with --tool: `number` of the migration (default: the next after those of the fence schema)", 0, math.MaxInt64)
-	cmd.MarkFlagsMutuallyExclusive("column", "no-column")
 	return cmd
 }
 
@@ -83,6 +82,9 @@ func (p *protection) check(cmd *cobra.Command) error {
 	}
 	if (flags.Changed("dir") || flags.Changed("number")) && p.printing.tool == "" {
 		return errors.New("--dir and --number need --tool, which says how the files look")
+	}
+	if flags.Changed("column") && p.options.NoColumn {
+		return errors.New("--column and --no-column exclude each other: leave one out")
 	}
 	if p.options.Column == "" {
 		return errors.New("--column: the name is empty; use --no-column to go without the column")

@@ -47,12 +47,25 @@ func (a *app) applyProtection(ctx context.Context, p protection, sql string) err
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", p.command(), p.table, d.explain(err))
+		return fmt.Errorf("%s %s: %w", p.command(), p.table, wayOut(d.explain(err)))
 	}
 	if a.json {
 		return a.printJSON(p.outcome(before, after))
 	}
 	return a.say("%s %s\n", p.table, p.says(before, after))
+}
+
+// wayOut says what to do where Postgres only says what is the matter.
+func wayOut(err error) error {
+	const lockNotAvailable, insufficientPrivilege = "55P03", "42501"
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && pgErr.Code == lockNotAvailable:
+		return fmt.Errorf("it is in use by another transaction; nothing was changed, try again when it is quiet: %w", err)
+	case ok && pgErr.Code == insufficientPrivilege:
+		return fmt.Errorf("%w; connect as the owner of the table", err)
+	}
+	return err
 }
 
 func (p protection) command() string {

@@ -125,6 +125,7 @@ func TestWrongPasswordForRedis(t *testing.T) {
 	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "right-one").Err())
 	r := fails(t, 3, "WRONGPASS", "demo", "--redis", "redis://:"+half1+"@"+server.Addr())
 	requireSecret(t, r, "wrong password")
+	require.Contains(t, r.stderr, "check user and password")
 	r = fails(t, 3, "NOAUTH", "demo", "--redis", server.URL())
-	require.Contains(t, r.stderr, "write user and password into the URL")
+	require.Contains(t, r.stderr, "a password alone with a colon before it")
 }

@@ -148,6 +148,8 @@ func (p *Postgres) unreachable(ctx context.Context, err error) error {
 	text := err.Error()
 	if plain := withoutTLS(text); plain != "" {
 		text = plain
+	} else if text != "" { // it was asked for TLS, and nothing else
+		hint = "the server has no TLS: set ssl = on there, or, on a network that you trust, sslmode=disable in the address"
 	}
 	return &failure{fmt.Sprintf("%s: cannot connect to %s: %s; %s", p.Source, p, OneLine(text), hint), ErrUnreachable}
 }

@@ -2,7 +2,9 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -58,11 +60,23 @@ func (r *Redis) Connect(ctx context.Context) (*redis.Client, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	hint := "is a server running there?"
-	if redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOPERM") {
-		hint = "write user and password into the URL, in front of the host and an @"
+	return nil, &failure{fmt.Sprintf("%s: cannot use %s: %s; %s", r.Source, r, OneLine(err.Error()), r.hint(err)), ErrUnreachable}
+}
+
+// hint says what to do about an error of the first command.
+func (r *Redis) hint(err error) string {
+	dial, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case redis.HasErrorPrefix(err, "NOAUTH"):
+		return "write user and password into the URL, in front of the host and an @; a password alone with a colon before it"
+	case redis.HasErrorPrefix(err, "WRONGPASS"):
+		return "check user and password in the URL"
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return "allow this user the command ping, or name another one"
+	case r.Options.TLSConfig != nil && !(ok && dial.Op == "dial"): // it listens, and shakes no hands
+		return "does it speak TLS? if not, write redis:// in place of rediss://"
 	}
-	return nil, &failure{fmt.Sprintf("%s: cannot use %s: %s; %s", r.Source, r, OneLine(err.Error()), hint), ErrUnreachable}
+	return "is a server running there?"
 }
 
 // ping tries once. The client of the caller will try again at every failure, many
