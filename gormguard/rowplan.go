@@ -149,7 +149,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	}
 	from, _ := stmt.Clauses["FROM"].Expression.(clause.From)
 	several := severalTables(stmt.TableExpr) || len(from.Joins) > 0 || len(from.Tables) > 1
-	for _, t := range redirections(stmt) {
+	for _, t := range p.redirections(stmt) {
 		several = several || t.Raw && severalTables(&clause.Expr{SQL: t.Name})
 	}
 	if several {
@@ -159,7 +159,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 }
 
 // redirections returns the tables that clauses name in place of the model's.
-func redirections(stmt *gorm.Statement) (tables []clause.Table) {
+func (p *Plugin) redirections(stmt *gorm.Statement) (tables []clause.Table) {
 	if c, ok := stmt.Clauses["INSERT"].Expression.(clause.Insert); ok {
 		tables = append(tables, c.Table)
 	}
@@ -175,7 +175,7 @@ func redirections(stmt *gorm.Statement) (tables []clause.Table) {
 
 // redirected returns a guarded table that a clause names in place of the model's.
 func (p *Plugin) redirected(stmt *gorm.Statement) string {
-	for _, t := range redirections(stmt) {
+	for _, t := range p.redirections(stmt) {
 		if name := p.mentioned(t.Name); name != "" {
 			return name
 		}
