@@ -86,7 +86,7 @@ func TestDoctorTakesATriggerByHandAsItIs(t *testing.T) {
 func TestDoctorLooksAtTheRightsOfColumns(t *testing.T) {
 	t.Parallel()
 	for grant, want := range map[string]struct{ level, says string }{
-		"insert (resource, token) on fencing.fence":   {"fail", "INSERT(resource) on fencing.fence to PUBLIC, INSERT(token) on fencing.fence to PUBLIC"},
+		"insert (resource, token) on fencing.fence":   {"fail", "INSERT(resource), INSERT(token) on fencing.fence to PUBLIC"},
 		"references (shard) on fencing.lease_counter": {"fail", "REFERENCES(shard) on fencing.lease_counter to PUBLIC"},
 		"select on fencing.lease":                     {"warn", "SELECT on fencing.lease to PUBLIC"},
 		"select (members) on fencing.lease":           {"warn", "SELECT(members) on fencing.lease to PUBLIC"},
