@@ -66,8 +66,8 @@ func (c *classifier) alters(t token) bool {
 	switch {
 	case is(c.previous, "DROP"): // a column or a partition
 		return t.kind != word || !is(w, "NOT", "DEFAULT", "CONSTRAINT", "INDEX", "KEY", "FOREIGN", "PRIMARY", "CHECK", "EXPRESSION", "IDENTITY")
-	case is(c.previous, "RENAME"): // the table
-		return t.kind != word || !is(w, "COLUMN", "CONSTRAINT", "INDEX", "KEY")
+	case is(c.previous, "RENAME"): // the table, or a column, which may be that of the version
+		return t.kind != word || !is(w, "CONSTRAINT", "INDEX", "KEY")
 	case is(c.previous, "INHERIT"):
 		return c.tables.has(w)
 	case t.kind != word:

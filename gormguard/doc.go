@@ -51,7 +51,7 @@
 // certain (a backslash before a quote, a comment that some versions of MySQL run, SET
 // STATEMENT, CALL, PREPARE) counts as a write to a guarded table that it names. An
 // ALTER TABLE is a write if it drops, moves or computes what is in rows (DROP COLUMN,
-// RENAME TO, DETACH PARTITION, SET SCHEMA, TYPE ... USING other than a cast of the
+// RENAME, DETACH PARTITION, SET SCHEMA, TYPE ... USING other than a cast of the
 // column, which AutoMigrate writes); a new column or another type is none.
 //
 // # ModeFence
@@ -65,8 +65,8 @@
 // raised, so the later holder reads everything that was written.
 //
 // What it rests on is that the statement passes through GORM and names its table.
-// It does not see: statements on db.DB() (open that with sqlguard.Wrap, or ask for
-// a trigger), SQL that a server puts together itself (functions, updatable views,
+// It does not see: statements on db.DB() (open a pool of their own with sqlguard.Wrap,
+// or ask for a trigger), SQL that a server puts together itself (functions, updatable views,
 // dynamic SQL in DO or of a variable, foreign keys that cascade, DROP SCHEMA), and
 // other programs. In Postgres
 // the trigger of migrations.Protect stops those, too; a trigger of the others
