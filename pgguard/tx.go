@@ -265,8 +265,13 @@ func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 	if err := s.check(""); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	for _, q := range b.QueuedQueries {
-		if err := s.checkQueued(q.SQL); err != nil {
+	begins := beginsTx(b)
+	for i, q := range b.QueuedQueries {
+		check := s.checkQueued
+		if i == 0 && begins { // that of Batch.BeginTx is one word
+			check = checkInTx
+		}
+		if err := check(q.SQL); err != nil {
 			return pgx.FailedBatchResults(b, err)
 		}
 		q.Arguments = checkRewritten(q.Arguments, s.checkQueued)
