@@ -28,8 +28,10 @@ type Failure struct{ Begin, End func() error }
 // on that member alone, which serves the same locks in the end.
 func OfMember(t *testing.T, member Failure, holder, waiter lock.Backend, direct func() lock.Backend) {
 	t.Helper()
-	l := locker(t, holder, lock.WithTTL(15*time.Second), lock.WithRenewEvery(time.Second))
-	rival := locker(t, waiter, lock.WithTTL(15*time.Second))
+	// Longer than a busy machine needs to elect another leader.
+	const ttl = 30 * time.Second
+	l := locker(t, holder, lock.WithTTL(ttl), lock.WithRenewEvery(time.Second))
+	rival := locker(t, waiter, lock.WithTTL(ttl))
 	s, err := l.Acquire(t.Context(), resource)
 	require.NoError(t, err)
 	_, err = rival.TryAcquire(t.Context(), resource)
