@@ -12,6 +12,7 @@ import (
 	"github.com/go-fencing/fencing/gormguard"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/servertest"
+	"github.com/go-fencing/fencing/sqlguard"
 )
 
 // MariaDB with several statements in one text.
@@ -280,4 +281,22 @@ func TestDoomIsNotLostWithSavepointNamesUsedTwice(t *testing.T) {
 			require.ErrorIs(t, tx.Commit().Error, guard.ErrStale, "%s: %s", e.name, name)
 		}
 	}
+}
+
+// A lock that is acquired in the middle of a transaction of MySQL: what its holder before
+// has written is not in the snapshot.
+func TestS25_ASnapshotFromBeforeTheRaiseIsRefused(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil)
+	c := d.cell(0, fresh)
+	read := c.tx.Begin()
+	require.NoError(t, read.Find(&[]Tag{}).Error)
+	begun := c.tx.Begin() // which has no snapshot yet
+	newer := c.raised(c.sku, newerToken)
+	err := read.WithContext(newer).Model(c.item(1)).Update("note", "x").Error
+	require.ErrorContains(t, err, "before the fence was raised")
+	require.True(t, sqlguard.Retryable(err))
+	require.NoError(t, read.Rollback().Error)
+	require.NoError(t, begun.WithContext(newer).Model(c.item(1)).Update("note", "x").Error)
+	require.NoError(t, begun.Commit().Error)
 }

@@ -68,11 +68,13 @@ func (bareTx) StmtContext(_ context.Context, stmt *sql.Stmt) *sql.Stmt { return 
 // statement does to the transaction.
 func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, error) {
 	if isPassed(ctx) {
+		t.use()
 		return nil, nil
 	}
 	if err := t.settle(ctx, false); err != nil {
 		return nil, err
 	}
+	defer t.use()
 	steps := sqltext.Steps(sqltext.Dialect(t.plugin.dialect), query)
 	v := classify(query, t.plugin.dialect, t.plugin.tables)
 	fence, err := t.plugin.guarded(ctx, v, steps, t.plan)
@@ -92,6 +94,13 @@ func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, 
 		err = t.probe(ctx, late)
 	}
 	return steps, err
+}
+
+// use notes that a statement runs.
+func (t *transaction) use() {
+	t.state.mu.Lock()
+	defer t.state.mu.Unlock()
+	t.state.used = true
 }
 
 // enter enters the fences of ctx that were not entered yet. What was entered
@@ -116,13 +125,23 @@ func (t *transaction) enter(ctx context.Context) error {
 			}
 		}
 	}
-	if err := t.plugin.enter(ctx, t.raw, held); err != nil {
+	conn := t.raw
+	if t.plugin.dialect == sqlguard.MySQL && !s.used && !s.foreign {
+		conn = freshTx{conn}
+	}
+	if err := t.plugin.enter(ctx, conn, held); err != nil {
 		t.failedLocked(ctx, err, true)
 		return err
 	}
-	s.entered, s.ctx = append(s.entered, held...), ctx
+	s.entered, s.ctx, s.used = append(s.entered, held...), ctx, true
 	return nil
 }
+
+// A freshTx tells sqlguard that nothing has run in the transaction, which then has no
+// snapshot from before the raise.
+type freshTx struct{ gorm.ConnPool }
+
+func (freshTx) Fresh() bool { return true }
 
 // enter enters as the options of the guard say.
 func (p *Plugin) enter(ctx context.Context, conn gorm.ConnPool, held []guard.Fence) error {

@@ -18,6 +18,7 @@ import (
 type txState struct {
 	mu         sync.Mutex
 	foreign    bool            // others may run statements in it unseen: nothing is remembered
+	used       bool            // it has run a statement, apart from entering
 	entered    []guard.Fence   // since the last ROLLBACK TO
 	ctx        context.Context // that the last fence was entered with, for the observer
 	savepoints []string

@@ -40,7 +40,7 @@ func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
 		_, err := d.engine()
 		return err
 	}
-	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, entering{})
+	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, entering{first: isFresh(tx)})
 }
 
 // RolledBack reports whether the database has rolled back the transaction of tx by
@@ -77,7 +77,14 @@ type standard struct {
 // Enter is [Enter] with the settings of the guard. It uses no connection but that
 // of tx, so the pool may have only one.
 func (g *Guard) Enter(ctx context.Context, tx Tx, fences ...guard.Fence) error {
-	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, entering{})
+	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, entering{first: isFresh(tx)})
+}
+
+// isFresh reports whether a transaction says of itself that it has run no statement yet,
+// as that of a plugin can.
+func isFresh(tx Tx) bool {
+	f, ok := tx.(interface{ Fresh() bool })
+	return ok && f.Fresh()
 }
 
 // enter enters held, or the fences of ctx if there are none, and tells the
