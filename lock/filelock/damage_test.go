@@ -38,6 +38,29 @@ func TestS1_APausedHolderLosesTheLockAtItsTTL(t *testing.T) {
 	require.NoError(t, b.Renew(t.Context(), r))
 }
 
+// fill leaves no space in the file system of dir until the file that it returns is removed.
+func fill(t *testing.T, dir string) (filler string) {
+	t.Helper()
+	filler = filepath.Join(dir, "filler")
+	f, err := os.Create(filler)
+	require.NoError(t, err)
+	for err == nil {
+		_, err = f.WriteString(strings.Repeat("x", 512))
+	}
+	require.NoError(t, f.Close())
+	return filler
+}
+
+// occupy locks a file, as a process does that is stopped while it has it.
+func occupy(t *testing.T, path string) (free func()) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	return func() { require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_UN)) }
+}
+
 // A process is stopped while it has the file: nobody can have the lock then, but
 // nobody hangs either.
 func TestABusyFileCountsAsHeld(t *testing.T) {
@@ -46,17 +69,14 @@ func TestABusyFileCountsAsHeld(t *testing.T) {
 	b := open(t, dir)
 	r := request()
 	acquire(t, b, r)
-	f, err := os.Open(lockFile(t, dir))
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
-	_, err = b.Acquire(t.Context(), request())
+	free := occupy(t, lockFile(t, dir))
+	_, err := b.Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lock.ErrHeld)
 	require.ErrorContains(t, err, "stopped in the middle")
 	err = b.Renew(t.Context(), r)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lock.ErrLost, "it may be tried again")
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_UN))
+	free()
 	require.NoError(t, b.Renew(t.Context(), r))
 }
 
@@ -163,10 +183,7 @@ func TestAWaiterForADeletedFileUsesTheNewOne(t *testing.T) {
 	acquire(t, b, r)
 	require.NoError(t, b.Release(t.Context(), r))
 	path := lockFile(t, dir)
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	free := occupy(t, path)
 	got := make(chan error, 1)
 	go func() {
 		_, err := b.Acquire(t.Context(), request())
@@ -175,7 +192,7 @@ func TestAWaiterForADeletedFileUsesTheNewOne(t *testing.T) {
 	require.Eventually(t, func() bool { return filelock.Descriptors(t, path) > 1 || len(got) > 0 }, within, time.Millisecond)
 	require.NoError(t, os.Remove(path))
 	acquire(t, open(t, dir), request())
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_UN))
+	free()
 	require.ErrorIs(t, <-got, lock.ErrHeld)
 }
 
@@ -225,14 +242,8 @@ func TestAFullDiskGrantsNothing(t *testing.T) {
 	t.Parallel()
 	dir := filelock.TinyFileSystem(t)
 	b := open(t, dir)
-	filler := filepath.Join(dir, "filler")
-	f, err := os.Create(filler)
-	require.NoError(t, err)
-	for err == nil {
-		_, err = f.WriteString(strings.Repeat("x", 512))
-	}
-	require.NoError(t, f.Close())
-	_, err = b.Acquire(t.Context(), request())
+	filler := fill(t, dir)
+	_, err := b.Acquire(t.Context(), request())
 	require.True(t, errors.Is(err, unix.ENOSPC), "%v", err)
 	require.NoError(t, os.Remove(filler))
 	require.EqualValues(t, 1, acquire(t, b, request()))

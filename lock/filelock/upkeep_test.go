@@ -80,13 +80,8 @@ func TestAFullDiskCostsNobodyTheLock(t *testing.T) {
 	b, rival := open(t, dir), open(t, dir)
 	r := request()
 	acquire(t, b, r)
-	f, err := os.Create(filepath.Join(dir, "filler"))
-	require.NoError(t, err)
-	for err == nil {
-		_, err = f.WriteString(strings.Repeat("x", 512))
-	}
-	require.NoError(t, f.Close())
-	err = nil
+	fill(t, dir)
+	var err error
 	for i := 0; err == nil; i++ {
 		require.Less(t, i, 1000)
 		err = b.Join(t.Context(), r, fmt.Sprintf("member-%026d", i))
@@ -121,16 +116,13 @@ func TestAReleaseWaitsForABusyFile(t *testing.T) {
 	b := open(t, dir)
 	r := request()
 	acquire(t, b, r)
-	f, err := os.Open(lockFile(t, dir))
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
-	_, err = b.Acquire(t.Context(), request())
+	free := occupy(t, lockFile(t, dir))
+	_, err := b.Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lock.ErrHeld)
 	released := make(chan error, 1)
 	go func() { released <- b.Release(t.Context(), r) }()
 	require.Error(t, b.Renew(t.Context(), r), "which waits for as long as an acquisition")
-	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_UN))
+	free()
 	require.NoError(t, <-released)
 	acquire(t, open(t, dir), request())
 }
