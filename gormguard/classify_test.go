@@ -153,7 +153,9 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{"INSERT INTO a WITH d AS (DELETE FROM items RETURNING *) SELECT * FROM d", []sqlguard.Dialect{pg}, true},
 		{"WITH set AS (SELECT 1 FROM a) UPDATE items SET x=1", []sqlguard.Dialect{pg}, true},
 		{"SELECT 1 FROM a WHERE x IN (WITH d AS (DELETE FROM items RETURNING *) SELECT id FROM d)", []sqlguard.Dialect{pg}, true},
-		{"SELECT 1 FROM a WHERE b LIKE '' ESCAPE E'\\'; UPDATE items SET x=1 --'", []sqlguard.Dialect{pg}, true},
+		{"SELECT 1 FROM a WHERE b LIKE '' ESCAPE E'\\'; UPDATE items SET x=1 --'", []sqlguard.Dialect{pg}, false}, // one string
+		{"SELECT e_escape '\\'; UPDATE items SET x=1 --'", []sqlguard.Dialect{pg}, true},
+		{"UPDATE $items SET x=1; UPDATE app.5items SET x=1; UPDATE 5items SET x=1", []sqlguard.Dialect{my}, false},
 		{"PREPARE p FROM 'UPDATE\\nitems SET x=1'", []sqlguard.Dialect{my}, true},
 		{"SELECT 1 /*!99999 ' */; UPDATE items SET x=1 /*!99999 ' */", []sqlguard.Dialect{my}, true},
 		{"DELETE FROM /*!99999 a WHERE */ items", []sqlguard.Dialect{my}, true},
@@ -191,8 +193,8 @@ func FuzzClassify(f *testing.F) {
 	})
 }
 
-// What the server would run is seen, whatever stands around it: internal/sqltext,
-// which divides a text as the server does, is asked where its statements begin.
+// A statement is seen whatever stands around it, wherever internal/sqltext says that
+// one begins.
 func FuzzEveryStatementIsSeen(f *testing.F) {
 	for _, s := range []string{"-- x\rUPDATE items", "/* /* */ */ UPDATE items", "# '\nUPDATE items", "select $a$ ' $a$; UPDATE items", "select 'a\\'; UPDATE items; '", "select E'\\''; UPDATE items", "--\fUPDATE items", "select [']; UPDATE items"} {
 		f.Add(s)
@@ -231,5 +233,15 @@ func TestTablesNamedLikeKeywords(t *testing.T) {
 		require.True(t, gormguard.Writes("UPDATE "+name+" SET x = 1", sqlguard.Postgres, name), name)
 		require.True(t, gormguard.Writes("UPDATE a, "+name+" SET x = 1", sqlguard.MySQL, name), name)
 		require.False(t, gormguard.Writes("SELECT x FROM "+name, sqlguard.MySQL, name), name)
+	}
+}
+
+// MySQL has names that begin with a digit or a dollar.
+func TestNamesThatLookLikeNumbers(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"5items", "5e3", "$items"} {
+		for _, before := range []string{"", "app.", "5app.", "`app`."} {
+			require.True(t, gormguard.Writes("UPDATE "+before+name+" SET x=1", sqlguard.MySQL, name), "%s%s", before, name)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package gormguard
 import (
 	"strings"
 
+	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -24,13 +25,12 @@ type token struct {
 
 // isName reports whether it can stand before a dot, as no number and parameter can.
 func (t token) isName() bool {
-	return t.kind == quoted || t.kind == word && t.text[0] != '$' && (t.text[0] < '0' || t.text[0] > '9')
+	return t.kind == quoted || t.kind == word && t.text[0] != '$' && !sqltext.IsDigit(t.text[0])
 }
 
-// A lexer reads SQL without allocating. It does not have to understand what it
-// reads, but must know where strings, names and comments end: text that two
-// dialects or two server settings read differently makes it odd, and odd text is
-// judged by the words in it, wherever they stand.
+// A lexer reads SQL without allocating. Text that two servers of the dialect, or two
+// settings of one, read differently makes it odd, and odd text is judged by the words
+// in it, wherever they stand.
 type lexer struct {
 	sql     string
 	pos     int
@@ -41,167 +41,62 @@ type lexer struct {
 
 func (l *lexer) next() (token, bool) {
 	for l.pos < len(l.sql) {
-		start, c := l.pos, l.sql[l.pos]
-		switch {
-		case c <= ' ':
-			l.pos++
-		case l.dialect == sqlguard.SQLite && l.at("\ufeff"): // a space there, part of a name elsewhere
-			l.pos += len("\ufeff")
-		case l.skipComment():
+		d := sqltext.Dialect(l.dialect)
+		start := l.pos
+		kind, size, ends := sqltext.Next(d, l.sql[start:])
+		s := l.sql[start : start+size]
+		l.pos += size
+		l.odd = l.odd || !ends || sqltext.Ambiguous(d, l.sql[:start], s)
+		switch kind {
+		case sqltext.Space:
+		case sqltext.Comment:
 			l.comment = true
-		case c == '\'':
-			// A backslash is part of a string, or escapes the quote, depending on
-			// the dialect and on settings of the server.
-			return token{text, l.enclosed('\''), start}, true
-		case c == '"' || c == '`':
-			l.odd = l.odd || c == '`' && l.dialect == sqlguard.Postgres // an operator
-			return token{quoted, l.enclosed(c), start}, true
-		case c == '[' && l.dialect == sqlguard.SQLite:
-			return token{quoted, l.enclosed(']'), start}, true
-		case c == '$' && l.dialect == sqlguard.Postgres && l.dollarTag() != "":
-			return token{text, l.dollarQuoted(), start}, true
-		case wordByte(c):
-			for l.pos < len(l.sql) && wordByte(l.sql[l.pos]) {
-				l.pos++
+		case sqltext.Word, sqltext.Param:
+			return token{word, s, start}, true
+		case sqltext.Number:
+			return l.number(s, start), true
+		case sqltext.Quoted:
+			return token{quoted, inside(s), start}, true
+		case sqltext.Literal:
+			if s[0] == '"' { // a name, or a string, by a setting of MySQL
+				return token{quoted, inside(s), start}, true
 			}
-			w := l.sql[start:l.pos]
-			if strings.EqualFold(w, "U") && l.at("&") {
-				l.odd = true // a name may be written in escapes
-			}
-			return token{word, w, start}, true
+			return token{text, inside(s), start}, true
+		case sqltext.Dollar:
+			return token{text, s, start}, true
 		default:
-			l.pos++
-			return token{punct, l.sql[start:l.pos], start}, true
+			l.pos = start + 1
+			return token{punct, s[:1], start}, true
 		}
 	}
 	return token{}, false
 }
 
-// enclosed reads up to an end byte that is not doubled.
-func (l *lexer) enclosed(end byte) string {
-	l.pos++
-	start := l.pos
-	for l.pos < len(l.sql) {
-		switch l.sql[l.pos] {
-		case '\\':
-			l.backslashes(start, end)
-			continue
-		case end:
-			if end != ']' && l.pos+1 < len(l.sql) && l.sql[l.pos+1] == end {
-				l.pos++
-				break
-			}
-			l.pos++
-			return l.sql[start : l.pos-1]
-		}
-		l.pos++
+// number takes 5items for a word, of MySQL, and the dot before it for that of a
+// qualified name.
+func (l *lexer) number(s string, start int) token {
+	if s[0] == '.' {
+		l.pos = start + 1
+		return token{punct, s[:1], start}
 	}
-	l.odd = true
-	return l.sql[start:]
+	if end := strings.IndexFunc(s, func(r rune) bool { return r < 0x80 && !sqltext.InWord(byte(r)) }); end >= 0 {
+		s = s[:end]
+		l.pos = start + end
+	}
+	return token{word, s, start}
 }
 
-// backslashes reads a run of them. They escape each other or nothing, so an even
-// number of them does not move the end, but an odd one may have escaped it.
-func (l *lexer) backslashes(start int, end byte) {
-	first := l.pos
-	for l.at(`\`) {
-		l.pos++
+// inside is what is between the quotes; doubled ones stay so.
+func inside(s string) string {
+	switch s[0] {
+	case '\'', '"', '`', '[':
+		return s[1:max(1, len(s)-1)]
 	}
-	if l.dialect == sqlguard.SQLite || l.pos == len(l.sql) || l.sql[l.pos] != end {
-		return
-	}
-	// In some character sets of MySQL a backslash may be the second byte of a letter.
-	half := l.dialect == sqlguard.MySQL && l.sql[first-1] >= 0x80
-	if half || (l.pos-first)%2 == 1 && !l.isEscape(start) {
-		l.odd = true
-	}
+	return s // with a prefix, as in E'a'
 }
-
-// isEscape reports whether the string that begins at start is that of LIKE ...
-// ESCAPE '\' in Postgres. Only a server whose standard_conforming_strings is off
-// reads it otherwise, where whoever wrote it would get an error.
-func (l *lexer) isEscape(start int) bool {
-	before := strings.TrimRight(l.sql[:start-1], " ")
-	const escape = "ESCAPE"
-	return l.dialect == sqlguard.Postgres && strings.HasPrefix(l.sql[start:], `\'`) && !strings.HasPrefix(l.sql[start:], `\''`) &&
-		len(before) > len(escape) && is(before[len(before)-len(escape):], escape)
-}
-
-// dollarTag returns the tag with both its dollars, or "" where a dollar begins
-// something else, such as $1.
-func (l *lexer) dollarTag() string {
-	for i := l.pos + 1; i < len(l.sql); i++ {
-		switch c := l.sql[i]; {
-		case c == '$':
-			return l.sql[l.pos : i+1]
-		case !wordByte(c) || i == l.pos+1 && '0' <= c && c <= '9':
-			return ""
-		}
-	}
-	return ""
-}
-
-func (l *lexer) dollarQuoted() string {
-	tag := l.dollarTag()
-	body := l.sql[l.pos+len(tag):]
-	end := strings.Index(body, tag)
-	if end < 0 {
-		l.odd, l.pos = true, len(l.sql)
-		return body
-	}
-	l.pos += len(tag) + end + len(tag)
-	return body[:end]
-}
-
-// skipComment skips a comment at the position, or only its beginning where a
-// server would run what is inside.
-func (l *lexer) skipComment() bool {
-	mysql := l.dialect == sqlguard.MySQL
-	switch {
-	case l.at("--") && (!mysql || l.pos+2 == len(l.sql) || l.sql[l.pos+2] <= ' '), mysql && l.at("#"):
-		ends := "\n"
-		if l.dialect == sqlguard.Postgres {
-			ends = "\r\n"
-		}
-		if end := strings.IndexAny(l.sql[l.pos:], ends); end >= 0 {
-			l.pos += end + 1
-		} else {
-			l.pos = len(l.sql)
-		}
-	case mysql && (l.at("/*!") || l.at("/*M!")):
-		l.odd = true // some versions skip it
-		for l.pos += 3; l.pos < len(l.sql) && (l.sql[l.pos] == '!' || '0' <= l.sql[l.pos] && l.sql[l.pos] <= '9'); {
-			l.pos++
-		}
-	case mysql && l.at("*/"): // the end of such a one
-		l.pos += 2
-	case l.at("/*"):
-		body := l.sql[l.pos+2:]
-		end := strings.Index(body, "*/")
-		if end < 0 {
-			l.odd, l.pos = true, len(l.sql)
-			return true
-		}
-		if strings.Contains(body[:end], "/*") {
-			l.odd = true // nested or not, depending on the dialect
-		}
-		l.pos += 2 + end + 2
-	default:
-		return false
-	}
-	return true
-}
-
-func (l *lexer) at(s string) bool { return strings.HasPrefix(l.sql[l.pos:], s) }
 
 // followedBy reports whether the next byte that is no space is c.
 func (l *lexer) followedBy(c byte) bool {
 	rest := strings.TrimLeft(l.sql[l.pos:], " \t\r\n\f\v")
 	return rest != "" && rest[0] == c
-}
-
-// A name of Postgres may contain a dollar, and any byte above ASCII is part of a
-// letter.
-func wordByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }

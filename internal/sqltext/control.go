@@ -43,12 +43,21 @@ func Steps(d Dialect, text string) (steps []Step) {
 			steps = append(steps, Step{c, strings.ToUpper(verb), strings.Trim(s.Last, "\"'`[]")})
 		}
 	}
-	// A setting of the server says whether a backslash escapes a quote, and so
-	// where a string ends that has one.
-	if d != SQLite && strings.Contains(text, `\`) && strings.Contains(text, ";") {
+	if d != SQLite && strings.Contains(text, `\`) && strings.Contains(text, ";") && ambiguous(d, text) {
 		steps = append(steps, Step{Control: Unknown})
 	}
 	return steps
+}
+
+func ambiguous(d Dialect, text string) bool {
+	for at := 0; at < len(text); {
+		_, size, _ := Next(d, text[at:])
+		if Ambiguous(d, text[:at], text[at:at+size]) {
+			return true
+		}
+		at += size
+	}
+	return false
 }
 
 func control(d Dialect, words []string) Control {

@@ -25,6 +25,7 @@ func TestStepsOfAText(t *testing.T) {
 		}},
 		{dialects, "savepoint savepoint -- x", []sqltext.Step{step(sqltext.Savepoint, "SAVEPOINT", "savepoint")}},
 		{dialects, "rollback; begin", []sqltext.Step{step(sqltext.End, "ROLLBACK", "rollback"), step(sqltext.End, "BEGIN", "begin")}},
+		{[]sqltext.Dialect{lite}, "\ufeffCOMMIT", []sqltext.Step{step(sqltext.End, "COMMIT", "COMMIT")}},
 		{[]sqltext.Dialect{my}, "check table t", []sqltext.Step{step(sqltext.Commits, "CHECK TABLE", "t")}},
 		{[]sqltext.Dialect{my}, "call p", []sqltext.Step{step(sqltext.Unknown, "CALL", "p")}},
 		{[]sqltext.Dialect{pg, lite}, "call p", nil},
@@ -39,4 +40,5 @@ func TestStepsOfAText(t *testing.T) {
 	// A setting of the server says where the string ends.
 	require.Equal(t, []sqltext.Step{{Control: sqltext.Unknown}}, sqltext.Steps(my, `select '\'; commit --'`))
 	require.Len(t, sqltext.Steps(pg, `select '\'; commit --'`), 2)
+	require.Empty(t, sqltext.Steps(pg, `select 'a\b'; select E'\''`))
 }

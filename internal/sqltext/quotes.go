@@ -91,3 +91,43 @@ func escapedLen(s string) int {
 	}
 	return n
 }
+
+// Ambiguous reports whether two servers of the dialect, or two settings of one, could
+// read a token differently, and so what follows it. Next reads it as the package says.
+func Ambiguous(d Dialect, before, token string) bool {
+	switch c := token[0]; {
+	case strings.HasPrefix(token, "/*"):
+		body := token[2:] // nested or not; or run by some versions of MySQL
+		return strings.Contains(body, "/*") || d == MySQL && (strings.HasPrefix(body, "!") || strings.HasPrefix(body, "M!"))
+	case c|0x20 == 'u' && d == Postgres:
+		return strings.HasPrefix(token[1:], "&") // UESCAPE may follow: what it names is not to be seen
+	case c != '\'' && c != '"' || d == SQLite || c == '"' && d == Postgres:
+		return false
+	}
+	return mayEscape(d, token) && !(d == Postgres && token == `'\'` && endsWith(before, "ESCAPE"))
+}
+
+// mayEscape reports whether a backslash in a string stands where it would escape a
+// quote if the server, or in MySQL the character set, is such that it escapes, and
+// where it would not otherwise. A run of them escapes by pairs.
+func mayEscape(d Dialect, token string) bool {
+	for i := 1; i < len(token); i++ {
+		if token[i] != '\\' {
+			continue
+		}
+		n := span(token[i:], func(c byte) bool { return c == '\\' })
+		// It may be the second byte of a letter.
+		half := d == MySQL && token[i-1] >= 0x80
+		i += n
+		if i < len(token) && token[i] == token[0] && (n%2 == 1 || half) {
+			return true
+		}
+	}
+	return false
+}
+
+func endsWith(s, word string) bool {
+	s = strings.TrimRight(s, " ")
+	n := len(s) - len(word)
+	return n > 0 && !InWord(s[n-1]) && strings.EqualFold(s[n:], word)
+}

@@ -42,6 +42,8 @@ func Next(d Dialect, s string) (kind Kind, size int, ends bool) {
 	switch c := s[0]; {
 	case isSpace(c):
 		return Space, span(s, isSpace), true
+	case d == SQLite && strings.HasPrefix(s, "\ufeff"): // a space where a token may begin, part of a name elsewhere
+		return Space, len("\ufeff"), true
 	case startsLineComment(d, s):
 		return Comment, lineLen(d, s), true
 	case strings.HasPrefix(s, "/*"):
@@ -50,7 +52,7 @@ func Next(d Dialect, s string) (kind Kind, size int, ends bool) {
 		return Comment, 2, true
 	case c == ';':
 		return Semicolon, 1, true
-	case startsWord(c):
+	case startsWord(c), c == '$' && d == MySQL:
 		return word(d, s)
 	case IsDigit(c), c == '.' && len(s) > 1 && IsDigit(s[1]):
 		return Number, numberLen(s), true

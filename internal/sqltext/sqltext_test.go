@@ -76,6 +76,9 @@ func TestDialectsDiffer(t *testing.T) {
 		{my, "X'F'", []string{"X", "'F'"}},
 		{pg, "$$;$$ $a$;$$;$a$ $1 a$b$ $ $é$é$é$", []string{"$$;$$", "$a$;$$;$a$", "$1", "a$b$", "$", "$é$é$é$"}},
 		{lite, "$a", []string{"$", "a"}},
+		{my, "$a", []string{"$a"}},
+		{lite, "\ufeffa\ufeffb \ufeff", []string{"a\ufeffb"}},
+		{my, "\ufeffa", []string{"\ufeffa"}},
 		{pg, "1e--x", []string{"1e"}},
 		{pg, "1$$;$$", []string{"1", "$$;$$"}},
 	} {
@@ -132,4 +135,39 @@ func FuzzNext(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWhatASettingOfTheServerDecides(t *testing.T) {
+	t.Parallel()
+	pg, my, lite := sqltext.Postgres, sqltext.MySQL, sqltext.SQLite
+	for _, c := range []struct {
+		dialect sqltext.Dialect
+		before  string
+		token   string
+		want    bool
+	}{
+		{pg, "", `'a\b'`, false},
+		{pg, "", `'a\'`, true},
+		{pg, "", `'a\\'`, false},
+		{pg, "", `'a\'''`, true},
+		{pg, "", `E'a\''`, false},
+		{pg, "like x escape ", `'\'`, false},
+		{pg, "e_escape ", `'\'`, true},
+		{pg, "like x escape ", `'\'''`, true},
+		{pg, "", `"a\"`, false},
+		{pg, "", `U&"a"`, true},
+		{pg, "", "update", false},
+		{my, "", `'a\''`, true},
+		{my, "", `"a\""`, true},
+		{my, "", "'\xbf\\\\'", true},
+		{my, "", "'\xbf\\n'", false},
+		{my, "", "`a\\`", false},
+		{my, "", "/*!50000", true},
+		{my, "", "/*M!", true},
+		{my, "", "/*Mx*/", false},
+		{pg, "", "/* /* */ */", true},
+		{lite, "", `'a\'`, false},
+	} {
+		require.Equal(t, c.want, sqltext.Ambiguous(c.dialect, c.before, c.token), "%s: %s%s", c.dialect, c.before, c.token)
+	}
 }

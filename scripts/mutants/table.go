@@ -148,7 +148,7 @@ var mutants = append(lockMutants, []mutant{
 		"identified(stmt) && p.narrowed(stmt)", "identified(stmt)", "gormguard", "S46",
 	},
 	{
-		"gormguard: a line comment ends where Postgres ends it", "gormguard/lex.go",
+		"gormguard: a line comment ends where Postgres ends it", "internal/sqltext/quotes.go",
 		`ends = "\r\n"`, `ends = "\n"`, "gormguard", "WritesAreTold|EveryStatementIsSeen",
 	},
 	{
