@@ -34,7 +34,7 @@ type Worker struct {
 
 	journal *Journal
 	in      io.WriteCloser
-	process *child
+	process *process
 	errors  *bytes.Buffer // its standard error, to be read when it has ended
 	ended   chan struct{} // closed when everything that it said has been read
 
@@ -67,7 +67,7 @@ func Start(t testing.TB, j *Journal, c Config) *Worker {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	w.process, err = startChild(cmd, func() { w.listen(out) })
+	w.process, err = start(cmd, func() { w.listen(out) })
 	require.NoError(t, err)
 	t.Cleanup(w.end)
 	return w

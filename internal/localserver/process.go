@@ -7,10 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-fencing/fencing/internal/child"
 )
 
 const (
@@ -84,24 +85,13 @@ func (p *process) start() error {
 	}
 	cmd := p.command(context.Background(), p.path, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	started, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		// Linux sends a child its parent-death signal when the *thread* that
-		// forked it ends, and Go ends threads as it likes. The goroutine that
-		// waits for the child therefore forks it too, and keeps the thread
-		// until the child has gone.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		_ = log.Close()
-		started <- err
-		if err != nil {
-			return
-		}
+	done := make(chan struct{})
+	err = child.Start(cmd, func() {
 		_ = cmd.Wait() // the status says nothing that the log does not
 		close(done)
-	}()
-	if err := <-started; err != nil {
+	})
+	_ = log.Close()
+	if err != nil {
 		return fmt.Errorf("localserver: start %s: %w", p.name, err)
 	}
 	p.cmd, p.done = cmd, done

@@ -7,12 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 )
-
-// dieWithParent does nothing: only Linux and FreeBSD know a parent-death signal.
-// The server stays in the caller's process group, so that a Ctrl-C ends it too.
-func dieWithParent(*syscall.SysProcAttr) {}
 
 // A relative is a process that a server forked. Its start time tells it apart
 // from a later process with the same number.

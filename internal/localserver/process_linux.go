@@ -11,14 +11,6 @@ import (
 	"syscall"
 )
 
-// dieWithParent lets the kernel kill the server when the thread that forked it
-// ends (see process.start). The group of its own keeps a Ctrl-C at the terminal
-// from ending the server before its clients.
-func dieWithParent(attr *syscall.SysProcAttr) {
-	attr.Pdeathsig = syscall.SIGKILL
-	attr.Setpgid = true
-}
-
 // A relative is a process that a server forked. Its start time tells it apart
 // from a later process with the same number.
 type relative struct {

@@ -52,12 +52,10 @@ func (a *account) own(path string) error {
 }
 
 func attributes(a *account) *syscall.SysProcAttr {
-	attr := new(syscall.SysProcAttr)
-	dieWithParent(attr)
-	if a != nil {
-		attr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	if a == nil {
+		return nil
 	}
-	return attr
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: a.uid, Gid: a.gid}}
 }
 
 // signalAll signals the child and the processes that it forked. A child that has
