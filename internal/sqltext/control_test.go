@@ -28,6 +28,7 @@ func TestStepsOfAText(t *testing.T) {
 		{[]sqltext.Dialect{lite}, "CREATE TRIGGER r BEFORE UPDATE ON t BEGIN SELECT CASE WHEN NEW.a < 0 THEN 1 END; SELECT 1; END; COMMIT", []sqltext.Step{step(sqltext.End, "COMMIT", "COMMIT")}},
 		{[]sqltext.Dialect{my}, "/*!999999 select */ COMMIT", []sqltext.Step{{Control: sqltext.Unknown}}},
 		{[]sqltext.Dialect{my}, "SELECT '/*!'", nil},
+		{[]sqltext.Dialect{my}, `set "autocommit" = 1`, []sqltext.Step{step(sqltext.End, "SET", "1")}},
 		{[]sqltext.Dialect{lite}, "\ufeffCOMMIT", []sqltext.Step{step(sqltext.End, "COMMIT", "COMMIT")}},
 		{[]sqltext.Dialect{my}, "check table t", []sqltext.Step{step(sqltext.Commits, "CHECK TABLE", "t")}},
 		{[]sqltext.Dialect{my}, "call p", []sqltext.Step{step(sqltext.Unknown, "CALL", "p")}},

@@ -34,8 +34,8 @@ func Statements(d Dialect, text string) (all []Statement) {
 			s.Words = append(s.Words, strings.ToLower(token))
 		case s.Words == nil:
 			s.Words = []string{""}
-		case kind == Quoted && s.Words[0] == "set":
-			s.Words = append(s.Words, strings.ToLower(strings.Trim(token, "`")))
+		case (kind == Quoted || token[0] == '"') && s.Words[0] == "set": // "autocommit" is a name by a setting of MySQL
+			s.Words = append(s.Words, strings.ToLower(strings.Trim(token, "`\"")))
 		}
 		s.Last = token
 	}
