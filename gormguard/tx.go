@@ -112,6 +112,9 @@ func (t *transaction) use() {
 // makes it forget all: to enter again what still holds costs one round trip and
 // changes nothing.
 func (t *transaction) enter(ctx context.Context) error {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
