@@ -95,13 +95,16 @@ func (k *keeper) join(ctx context.Context, s *Lease) error {
 			k.set(&h.alarm, h.next())
 		}
 	}
-	k.listen(ctx, s)
+	_, nested := ctx.Value(s.locker).(*scope)
+	k.listen(ctx, s, !nested)
 	return nil
 }
 
-func (k *keeper) listen(ctx context.Context, s *Lease) {
+// listen waits for the end of ctx, which is that of the outermost lease or not: contexts
+// themselves need not be comparable.
+func (k *keeper) listen(ctx context.Context, s *Lease, outermost bool) {
 	if ctx.Done() != nil {
-		s.unparent = context.AfterFunc(ctx, func() { k.orphan(ctx, s) })
+		s.unparent = context.AfterFunc(ctx, func() { k.orphan(ctx, s, outermost) })
 	}
 }
 
@@ -110,12 +113,12 @@ func (k *keeper) listen(ctx context.Context, s *Lease) {
 // ever, unless another lease keeps it. The release of an outer lease ends the
 // contexts below it too, but not what the inner ones are for: they have the
 // lock until they release it, or the context of the outermost ends.
-func (k *keeper) orphan(ctx context.Context, s *Lease) {
+func (k *keeper) orphan(ctx context.Context, s *Lease, outermost bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if ctx != s.scope.root && errors.Is(context.Cause(ctx), ErrReleased) {
+	if !outermost && errors.Is(context.Cause(ctx), ErrReleased) {
 		if !s.released {
-			k.listen(s.scope.root, s)
+			k.listen(s.scope.root, s, true)
 		}
 		return
 	}

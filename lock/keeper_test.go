@@ -227,3 +227,26 @@ func TestNewRefusesNilPointers(t *testing.T) {
 	require.ErrorContains(t, err, "every 1ns")
 	require.False(t, errors.Is(err, lock.ErrClosed))
 }
+
+// The standard library takes contexts that cannot be compared.
+func TestTheEndOfAContextThatCannotBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		l := newLocker(t, fake)
+		parent, cancel := context.WithCancel(t.Context())
+		type values struct {
+			context.Context
+			of map[string]string
+		}
+		outer, err := l.Acquire(values{Context: parent}, resource)
+		require.NoError(t, err)
+		_, err = l.Acquire(values{Context: outer.Context()}, resource)
+		require.NoError(t, err)
+		require.NoError(t, outer.Release(t.Context()))
+		time.Sleep(2 * ttl)
+		require.False(t, isFree(t, fake), "the inner lease is renewed")
+		cancel()
+		time.Sleep(ttl)
+		require.True(t, isFree(t, fake))
+	})
+}
