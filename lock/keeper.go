@@ -276,6 +276,9 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 		if h.index < 0 || left <= 0 { // released or lost meanwhile
 			continue
 		}
+		if len(h.leases) == 0 && h.locker.isClosed() { // it will be no lease, however long its raise hangs
+			continue
+		}
 		batch, requests = append(batch, h), append(requests, h.request)
 		limit = min(limit, max(left/2, time.Millisecond))
 	}
