@@ -9,8 +9,13 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
-// errSuperseded: the lock went to another between its grant and the raise.
-var errSuperseded = fmt.Errorf("%w while its fence was raised", ErrLost)
+var (
+	// errSuperseded: the lock went to another between its grant and the raise.
+	errSuperseded = fmt.Errorf("%w while its fence was raised", ErrLost)
+
+	// errTooSlow: it went to nobody. The next try would end in the same way.
+	errTooSlow = errors.New("to acquire it and to raise its fence took longer than it may be held (see WithMaxHold, and WithTTL where nothing is renewed)")
+)
 
 func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*Lease, error) {
 	if err := l.begin(ctx, "acquire", resources...); err != nil {
@@ -20,7 +25,7 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 	for {
 		s, err := l.acquireOnce(ctx, resources, wait)
 		// A lock that was lost while the next one was waited for.
-		if wait && errors.Is(err, ErrLost) && ctx.Err() == nil {
+		if wait && errors.Is(err, ErrLost) && !errors.Is(err, errTooSlow) && ctx.Err() == nil {
 			continue
 		}
 		return s, err
@@ -50,7 +55,7 @@ func (l *Locker) held(ctx context.Context, resource string) *hold {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
 	for _, h := range around.holds {
-		if h.request.Resource == resource && h.index >= 0 {
+		if h.request.Resource == resource && h.over() == nil {
 			return h
 		}
 	}

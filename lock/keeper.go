@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -78,8 +77,8 @@ func (k *keeper) join(ctx context.Context, s *Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range s.holds {
-		if h.index < 0 {
-			return cmp.Or(h.lost, ErrReleased)
+		if err := h.over(); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -171,12 +170,12 @@ func (k *keeper) leases() []*Lease {
 }
 
 // raising notes how to stop the raise of h if the hold is lost; nil when the raise
-// has ended. It returns true if the hold is lost.
-func (k *keeper) raising(h *hold, stop context.CancelCauseFunc) (lost bool) {
+// has ended. It returns why the hold is over, if it is.
+func (k *keeper) raising(h *hold, stop context.CancelCauseFunc) (over error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.stopRaise = stop
-	return h.lost != nil
+	return h.over()
 }
 
 // tick gives up the calls and signals the losses whose time has come, and hands out

@@ -20,6 +20,7 @@ type Lease struct {
 	scope  scope
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	waited bool // for one of its locks
 	begun  bool // it is counted in its holds
 
 	// Guarded by the keeper's mutex.
@@ -77,6 +78,9 @@ func (s *Lease) begin(ctx context.Context) (*Lease, error) {
 
 	if err := l.keeper.join(ctx, s); err != nil {
 		s.cancel(err)
+		if tooSlow(err) && !s.waited {
+			err = fmt.Errorf("%w: %w", errTooSlow, err)
+		}
 		return nil, fmt.Errorf("lock: acquire %q: %w", s.holds[0].request.Resource, err)
 	}
 	s.begun = true

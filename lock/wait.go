@@ -56,6 +56,7 @@ func (w *waiter) granted(ctx context.Context, h *hold) {
 	if w.line == nil {
 		return
 	}
+	w.lease.waited = true
 	w.leave(&HeldError{Resource: w.resource, Holder: w.locker.holder, Remaining: w.locker.ttl})
 	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: h.fence, Took: time.Since(w.begun)})
 }
