@@ -290,15 +290,12 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 
 // renew sends the requests and returns their outcomes, by the end.
 func (k *keeper) renew(requests []Request, end time.Time) []error {
-	var outcome []error
-	err := k.attempt(context.Background(), end, errRenewalHangs, simpleTask(func(ctx context.Context) error {
-		outcome = k.send(ctx, requests)
-		return nil
-	}), new(callContext))
-	if err != nil { // the call is still running and may write to outcome
+	t := &renewing{keeper: k, requests: requests}
+	err := k.attempt(context.Background(), end, errRenewalHangs, t, new(callContext))
+	if t.outcomes == nil {
 		return slices.Repeat([]error{err}, len(requests))
 	}
-	return outcome
+	return t.outcomes
 }
 
 func (k *keeper) send(ctx context.Context, requests []Request) []error {
