@@ -9,8 +9,13 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
-// errSuperseded: the lock went to another between its grant and the raise.
-var errSuperseded = fmt.Errorf("%w while its fence was raised", ErrLost)
+var (
+	// errSuperseded: the lock went to another between its grant and the raise.
+	errSuperseded = fmt.Errorf("%w while its fence was raised", ErrLost)
+
+	// errTooSlow: it went to nobody. The next try would end in the same way.
+	errTooSlow = errors.New("to acquire it and to raise its fence took longer than it may be held (see WithMaxHold, and WithTTL where nothing is renewed)")
+)
 
 func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*Lease, error) {
 	if err := l.begin(ctx, "acquire", resources...); err != nil {
@@ -20,7 +25,7 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 	for {
 		s, err := l.acquireOnce(ctx, resources, wait)
 		// A lock that was lost while the next one was waited for.
-		if wait && errors.Is(err, ErrLost) && ctx.Err() == nil {
+		if wait && errors.Is(err, ErrLost) && !errors.Is(err, errTooSlow) && ctx.Err() == nil {
 			continue
 		}
 		return s, err
@@ -28,18 +33,14 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 }
 
 func (l *Locker) acquireOnce(ctx context.Context, resources []string, wait bool) (*Lease, error) {
-	s := &Lease{locker: l}
-	s.holds = s.single[:0]
+	s := l.newLease()
+	defer s.abandon()
 	for _, r := range resources {
-		h := l.held(ctx, r)
-		if h == nil {
-			var err error
-			if h, err = l.take(ctx, r, wait); err != nil {
-				l.drop(s.holds...)
-				return nil, fmt.Errorf("lock: acquire %q: %w", r, err)
-			}
+		if h := l.held(ctx, r); h != nil {
+			s.holds = append(s.holds, h)
+		} else if err := l.take(ctx, s, r, wait); err != nil {
+			return nil, fmt.Errorf("lock: acquire %q: %w", r, err)
 		}
-		s.holds = append(s.holds, h)
 	}
 	return s.begin(ctx)
 }
@@ -54,52 +55,54 @@ func (l *Locker) held(ctx context.Context, resource string) *hold {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
 	for _, h := range around.holds {
-		if h.request.Resource == resource && h.index >= 0 {
+		if h.request.Resource == resource && h.over() == nil {
 			return h
 		}
 	}
 	return nil
 }
 
-// take acquires one lock and raises its fence, waiting for it if asked to.
-func (l *Locker) take(ctx context.Context, resource string, wait bool) (h *hold, err error) {
-	w := &waiter{locker: l, resource: resource, begun: time.Now()}
+// take acquires one lock for s and raises its fence, waiting for it if asked to.
+func (l *Locker) take(ctx context.Context, s *Lease, resource string, wait bool) (err error) {
+	w := &waiter{locker: l, lease: s, resource: resource, begun: time.Now()}
 	defer func() { w.stop(ctx, err) }()
 	for refused := error(nil); ; {
+		var h *hold
 		if wait {
 			if h, err = w.wait(ctx, refused); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if h == nil {
 			h = w.claim(ctx)
 		}
 		if h == nil {
-			h, err = l.propose(ctx, w.request(), w.listens())
+			h, err = w.propose(ctx)
 		}
 		if err == nil {
 			w.granted(ctx, h)
 			if err = l.secure(ctx, h); err == nil {
-				return h, nil
+				return nil
 			}
-			l.drop(h)
+			s.holds = s.holds[:len(s.holds)-1]
+			l.drop(h, s)
 			if !errors.Is(err, errSuperseded) {
-				return nil, w.explain(ctx, err)
+				return w.explain(ctx, err)
 			}
 		}
 		if !wait || !w.again(ctx, err) {
-			return nil, w.explain(ctx, err)
+			return w.explain(ctx, err)
 		}
 		refused = err
 	}
 }
 
 // propose asks the back end for the lock once.
-func (l *Locker) propose(ctx context.Context, r Request, listens bool) (*hold, error) {
+func (w *waiter) propose(ctx context.Context) (*hold, error) {
 	sent := time.Now()
-	h, err := l.call(ctx, r, listens, sent)
+	h, err := w.locker.call(ctx, w.request(), w.listens(), sent)
 	if err == nil {
-		l.admit(ctx, h, sent, sent.Add(l.ttl))
+		w.admit(ctx, h, sent, sent.Add(w.locker.ttl))
 	}
 	return h, err
 }
@@ -114,16 +117,18 @@ func (w *waiter) claim(ctx context.Context) *hold {
 		return nil
 	}
 	h := w.locker.newHold(w.request(), token, "")
-	w.locker.admit(ctx, h, time.Now(), until)
+	w.admit(ctx, h, time.Now(), until)
 	return h
 }
 
 // admit begins to look after h, which was granted to a call that was sent at sent, and
-// lives until then.
-func (l *Locker) admit(ctx context.Context, h *hold, sent, until time.Time) {
+// lives until then. From now on the lease that w is for has it, or gives it up.
+func (w *waiter) admit(ctx context.Context, h *hold, sent, until time.Time) {
+	l := w.locker
 	if l.maxHold > 0 {
 		h.end = sent.Add(l.maxHold)
 	}
+	w.lease.holds = append(w.lease.holds, h)
 	l.keeper.keep(h, sent, until)
 	l.observer.Observe(guard.Event{Kind: guard.EventAcquired, Context: ctx, Fence: h.fence, Took: time.Since(sent)})
 }
@@ -155,11 +160,10 @@ func (l *Locker) undo(h *hold) {
 	l.detach(func(ctx context.Context) { _ = releasing{h}.call(ctx) })
 }
 
-// drop gives up holds that got no lease. Those that other leases share stay.
-func (l *Locker) drop(holds ...*hold) {
-	for _, h := range holds {
-		if l.keeper.leave(h, nil) {
-			l.undo(h)
-		}
+// drop takes s, which became no lease, out of h, and gives that up unless other leases
+// share it.
+func (l *Locker) drop(h *hold, s *Lease) {
+	if l.keeper.leave(h, s) {
+		l.undo(h)
 	}
 }

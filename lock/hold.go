@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -73,3 +74,21 @@ func (h *hold) expiry() error {
 		return errDeadline
 	}
 }
+
+// over returns why h is held no longer, nil if it is. When its deadline has passed it is
+// over even if the keeper is late to say so.
+func (h *hold) over() error {
+	switch {
+	case h.lost != nil:
+		return h.lost
+	case h.index < 0:
+		return ErrReleased
+	case !time.Now().Before(h.deadline):
+		return &LostError{Fence: h.fence, Cause: h.expiry()}
+	}
+	return nil
+}
+
+// tooSlow returns whether a hold that ended before it was a lease, as over says, went to
+// nobody.
+func tooSlow(over error) bool { return errors.Is(over, errMaxHold) || errors.Is(over, errNotRenewed) }

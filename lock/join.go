@@ -22,8 +22,11 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		return nil, err
 	}
 	defer l.running.Done()
+	s := l.newLease()
+	defer s.abandon()
 	if h := l.held(ctx, f.Resource); h != nil && h.request.Nonce == f.Nonce {
-		return (&Lease{locker: l, holds: []*hold{h}}).begin(ctx)
+		s.holds = append(s.holds, h)
+		return s.begin(ctx)
 	}
 	if _, ok := l.backend.(Joiner); !ok {
 		return nil, fmt.Errorf("lock: join %q: locks of %T cannot be shared between processes", f.Resource, l.backend)
@@ -38,10 +41,10 @@ func (l *Locker) Join(ctx context.Context, f guard.Fence) (*Lease, error) {
 		l.undo(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
+	s.holds = append(s.holds, h)
 	l.keeper.keep(h, sent, sent.Add(l.ttl))
 	if err := l.raiseAll(ctx, f); err != nil {
-		l.drop(h)
 		return nil, fmt.Errorf("lock: join %q token %d: %w", f.Resource, f.Token, err)
 	}
-	return (&Lease{locker: l, holds: []*hold{h}}).begin(ctx)
+	return s.begin(ctx)
 }

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -78,8 +77,8 @@ func (k *keeper) join(ctx context.Context, s *Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range s.holds {
-		if h.index < 0 {
-			return cmp.Or(h.lost, ErrReleased)
+		if err := h.over(); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -95,13 +94,16 @@ func (k *keeper) join(ctx context.Context, s *Lease) error {
 			k.set(&h.alarm, h.next())
 		}
 	}
-	k.listen(ctx, s)
+	_, nested := ctx.Value(s.locker).(*scope)
+	k.listen(ctx, s, !nested)
 	return nil
 }
 
-func (k *keeper) listen(ctx context.Context, s *Lease) {
+// listen waits for the end of ctx, which is that of the outermost lease or not: contexts
+// themselves need not be comparable.
+func (k *keeper) listen(ctx context.Context, s *Lease, outermost bool) {
 	if ctx.Done() != nil {
-		s.unparent = context.AfterFunc(ctx, func() { k.orphan(ctx, s) })
+		s.unparent = context.AfterFunc(ctx, func() { k.orphan(ctx, s, outermost) })
 	}
 }
 
@@ -110,12 +112,12 @@ func (k *keeper) listen(ctx context.Context, s *Lease) {
 // ever, unless another lease keeps it. The release of an outer lease ends the
 // contexts below it too, but not what the inner ones are for: they have the
 // lock until they release it, or the context of the outermost ends.
-func (k *keeper) orphan(ctx context.Context, s *Lease) {
+func (k *keeper) orphan(ctx context.Context, s *Lease, outermost bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if ctx != s.scope.root && errors.Is(context.Cause(ctx), ErrReleased) {
+	if !outermost && errors.Is(context.Cause(ctx), ErrReleased) {
 		if !s.released {
-			k.listen(s.scope.root, s)
+			k.listen(s.scope.root, s, true)
 		}
 		return
 	}
@@ -168,12 +170,12 @@ func (k *keeper) leases() []*Lease {
 }
 
 // raising notes how to stop the raise of h if the hold is lost; nil when the raise
-// has ended. It returns true if the hold is lost.
-func (k *keeper) raising(h *hold, stop context.CancelCauseFunc) (lost bool) {
+// has ended. It returns why the hold is over, if it is.
+func (k *keeper) raising(h *hold, stop context.CancelCauseFunc) (over error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.stopRaise = stop
-	return h.lost != nil
+	return h.over()
 }
 
 // tick gives up the calls and signals the losses whose time has come, and hands out
@@ -273,6 +275,9 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 		if h.index < 0 || left <= 0 { // released or lost meanwhile
 			continue
 		}
+		if len(h.leases) == 0 && h.locker.isClosed() { // it will be no lease, however long its raise hangs
+			continue
+		}
 		batch, requests = append(batch, h), append(requests, h.request)
 		limit = min(limit, max(left/2, time.Millisecond))
 	}
@@ -285,15 +290,12 @@ func (k *keeper) batch() (batch []*hold, requests []Request, limit time.Duration
 
 // renew sends the requests and returns their outcomes, by the end.
 func (k *keeper) renew(requests []Request, end time.Time) []error {
-	var outcome []error
-	err := k.attempt(context.Background(), end, errRenewalHangs, simpleTask(func(ctx context.Context) error {
-		outcome = k.send(ctx, requests)
-		return nil
-	}), new(callContext))
-	if err != nil { // the call is still running and may write to outcome
+	t := &renewing{keeper: k, requests: requests}
+	err := k.attempt(context.Background(), end, errRenewalHangs, t, new(callContext))
+	if t.outcomes == nil {
 		return slices.Repeat([]error{err}, len(requests))
 	}
-	return outcome
+	return t.outcomes
 }
 
 func (k *keeper) send(ctx context.Context, requests []Request) []error {

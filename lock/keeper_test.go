@@ -227,3 +227,55 @@ func TestNewRefusesNilPointers(t *testing.T) {
 	require.ErrorContains(t, err, "every 1ns")
 	require.False(t, errors.Is(err, lock.ErrClosed))
 }
+
+// The standard library takes contexts that cannot be compared.
+func TestTheEndOfAContextThatCannotBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		l := newLocker(t, fake)
+		parent, cancel := context.WithCancel(t.Context())
+		type values struct {
+			context.Context
+			of map[string]string
+		}
+		outer, err := l.Acquire(values{Context: parent}, resource)
+		require.NoError(t, err)
+		_, err = l.Acquire(values{Context: outer.Context()}, resource)
+		require.NoError(t, err)
+		require.NoError(t, outer.Release(t.Context()))
+		time.Sleep(2 * ttl)
+		require.False(t, isFree(t, fake), "the inner lease is renewed")
+		cancel()
+		time.Sleep(ttl)
+		require.True(t, isFree(t, fake))
+	})
+}
+
+type boundedFake struct{ *locktest.Fake }
+
+func (boundedFake) Bounded() bool { return true }
+
+// A bounded back end is down, and its client gives up after a second. That a renewal fails
+// is no answer either: those who call it meanwhile do not wait past their contexts.
+func TestARenewalThatFailsIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := locktest.NewFake()
+		l := newLocker(t, boundedFake{fake}, lock.WithRenewEvery(100*time.Millisecond))
+		acquire(t, l)
+		for _, op := range []locktest.Op{locktest.Acquire, locktest.Renew, locktest.Release} {
+			fake.Before(op, func(context.Context, lock.Request) error { time.Sleep(time.Second); return errBroken })
+		}
+		late := 0
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			begun := time.Now()
+			_, err := l.TryAcquire(ctx, "another")
+			require.Error(t, err)
+			if time.Since(begun) > 50*time.Millisecond {
+				late++
+			}
+			cancel()
+		}
+		require.LessOrEqual(t, late, 1, "the first one")
+	})
+}

@@ -20,6 +20,8 @@ type Lease struct {
 	scope  scope
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	waited bool // for one of its locks
+	begun  bool // it is counted in its holds
 
 	// Guarded by the keeper's mutex.
 	lost     error
@@ -44,6 +46,23 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
+func (l *Locker) newLease() *Lease {
+	s := &Lease{locker: l}
+	s.holds = s.single[:0]
+	return s
+}
+
+// abandon gives up what s has if it became no lease. It is deferred: a panic of a guard or
+// the observer, which the caller may survive, must leave no lock that is renewed for ever.
+func (s *Lease) abandon() {
+	if s.begun {
+		return
+	}
+	for _, h := range s.holds {
+		s.locker.drop(h, s)
+	}
+}
+
 // begin makes s, which has nothing but its holds, a lease that is counted in them.
 func (s *Lease) begin(ctx context.Context) (*Lease, error) {
 	l := s.locker
@@ -59,9 +78,12 @@ func (s *Lease) begin(ctx context.Context) (*Lease, error) {
 
 	if err := l.keeper.join(ctx, s); err != nil {
 		s.cancel(err)
-		l.drop(s.holds...)
+		if tooSlow(err) && !s.waited {
+			err = fmt.Errorf("%w: %w", errTooSlow, err)
+		}
 		return nil, fmt.Errorf("lock: acquire %q: %w", s.holds[0].request.Resource, err)
 	}
+	s.begun = true
 	return s, nil
 }
 

@@ -48,7 +48,8 @@ func WithRenewEvery(d time.Duration) Option { return func(c *config) { c.renewEv
 func WithoutRenewal() Option { return func(c *config) { c.noRenewal = true } }
 
 // WithMaxHold ends a lease after d, however often it could be renewed: a bound on
-// a holder that hangs. Defaults to no bound.
+// a holder that hangs. Defaults to no bound. The time to raise its fence is part of d: an
+// acquisition that takes longer fails with ErrLost.
 func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = d } }
 
 // WithRetryWait sets the mean time between two attempts while a lock is held by

@@ -15,24 +15,37 @@ import (
 const maxRepairs = 3
 
 // secure turns a granted lock into one whose fence is in force in every store, or
-// returns why it could not; errSuperseded if the lock was lost meanwhile.
+// returns why it could not; errSuperseded if the lock was lost meanwhile, errTooSlow if that
+// was because of the time that it took.
 func (l *Locker) secure(ctx context.Context, h *hold) error {
 	if len(l.guards) == 0 && l.sequencer == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if l.keeper.raising(h, cancel) {
-		return errSuperseded
+	if over := l.keeper.raising(h, cancel); over != nil {
+		return whileRaised(over, nil)
 	}
 	fence, err := l.issue(ctx, h)
 	if err == nil {
 		err = l.raise(ctx, h, fence)
 	}
-	if l.keeper.raising(h, nil) {
-		return errSuperseded
+	if over := l.keeper.raising(h, nil); over != nil {
+		return whileRaised(over, err)
 	}
 	return err
+}
+
+// whileRaised returns what becomes of an acquisition whose hold was over in the middle of
+// the raise, which itself has ended with err.
+func whileRaised(over, err error) error {
+	switch {
+	case !tooSlow(over):
+		return errSuperseded
+	case err == nil:
+		return fmt.Errorf("%w: %w", errTooSlow, over)
+	}
+	return fmt.Errorf("%w: %w: %w", errTooSlow, over, err) // which may say what the store waits for
 }
 
 // issue draws the token of a lock that has none of its own from the sequencer.

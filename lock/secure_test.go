@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,4 +329,50 @@ func TestWithSequencerRepairAsksTheSequencer(t *testing.T) {
 		require.EqualValues(t, 501, s.Fence().Token)
 		require.NoError(t, s.Release(t.Context()))
 	})
+}
+
+// Where nothing is renewed, or for no longer, a raise that is slow ends in the same way
+// however often it is tried.
+func TestARaiseThatTakesLongerThanTheLockIsHeldIsAnError(t *testing.T) {
+	slow := lock.WithGuards(guardFunc(func(ctx context.Context, _ guard.Fence) error {
+		select {
+		case <-time.After(600 * time.Millisecond):
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w by process 4711: %w", guard.ErrBlocked, context.Canceled)
+		}
+	}))
+	for name, c := range map[string]struct {
+		opts      []lock.Option
+		resources []string
+		says      string
+	}{
+		"without renewal": {[]lock.Option{lock.WithTTL(500 * time.Millisecond), lock.WithoutRenewal()}, []string{resource}, "4711"},
+		"max hold":        {[]lock.Option{lock.WithMaxHold(500 * time.Millisecond)}, []string{resource}, "4711"},
+		"two of them":     {[]lock.Option{lock.WithMaxHold(time.Second)}, []string{"a", "b"}, "longest time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := locktest.NewFake()
+				l := newLocker(t, fake, append(c.opts, slow)...)
+				_, err := l.AcquireAll(t.Context(), c.resources...)
+				require.ErrorIs(t, err, lock.ErrLost)
+				require.ErrorContains(t, err, "took longer than it may be held")
+				require.ErrorContains(t, err, c.says)
+				require.Equal(t, len(c.resources), fake.Calls(locktest.Acquire))
+			})
+		})
+	}
+}
+
+// The raise ends at the deadline, and the keeper has something else to do at that time.
+func TestAHoldWhoseDeadlineHasPassedIsNoLease(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			until := guardFunc(func(context.Context, guard.Fence) error { time.Sleep(ttl - margin); return nil })
+			l := newLocker(t, locktest.NewFake(), lock.WithoutRenewal(), lock.WithGuards(until))
+			_, err := l.TryAcquire(t.Context(), resource)
+			require.ErrorIs(t, err, lock.ErrLost)
+		})
+	}
 }

@@ -65,3 +65,28 @@ func (h releasing) call(ctx context.Context) error {
 }
 
 func (releasing) ended(bool) {}
+
+// Renewing is the task of renewing locks, of which each has an outcome of its own.
+type renewing struct {
+	keeper   *keeper
+	requests []Request
+	answers  []error // of the call, which may come after its end
+	outcomes []error // the answers, if they came before; nil if not
+}
+
+// call returns an error if it is one that leaves open whether the back end is there.
+func (t *renewing) call(ctx context.Context) error {
+	t.answers = t.keeper.send(ctx, t.requests)
+	for _, err := range t.answers {
+		if err != nil && !errors.Is(err, ErrLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *renewing) ended(outlived bool) {
+	if !outlived {
+		t.outcomes = t.answers
+	}
+}

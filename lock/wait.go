@@ -22,6 +22,7 @@ const outageWait = 30 * time.Second
 // A waiter is one Acquire that waits for a lock.
 type waiter struct {
 	locker   *Locker
+	lease    *Lease // that it is for
 	resource string
 	begun    time.Time
 	id       string // nonce of the next attempt
@@ -55,6 +56,7 @@ func (w *waiter) granted(ctx context.Context, h *hold) {
 	if w.line == nil {
 		return
 	}
+	w.lease.waited = true
 	w.leave(&HeldError{Resource: w.resource, Holder: w.locker.holder, Remaining: w.locker.ttl})
 	w.locker.observer.Observe(guard.Event{Kind: guard.EventWaited, Context: ctx, Fence: h.fence, Took: time.Since(w.begun)})
 }
@@ -80,7 +82,7 @@ func (w *waiter) wait(ctx context.Context, refused error) (*hold, error) {
 		front, ask, passed := w.look(due)
 		switch {
 		case passed != nil:
-			w.locker.admit(ctx, passed.to, passed.sent, passed.sent.Add(w.locker.ttl))
+			w.admit(ctx, passed.to, passed.sent, passed.sent.Add(w.locker.ttl))
 			return passed.to, nil
 		case ask:
 			return nil, nil
@@ -155,6 +157,12 @@ func jitter(mean time.Duration) time.Duration { return mean/2 + mathrand.N(mean)
 
 // stop ends the waiting, and leaves the queue of a fair lock that was not granted.
 func (w *waiter) stop(ctx context.Context, err error) {
+	defer func() { // even if the observer panics, or nobody behind w would get its turn
+		w.leave(nil)
+		if err != nil {
+			w.withdraw()
+		}
+	}()
 	gone := w.line == nil && errors.Is(ctx.Err(), context.Canceled) // the caller, at the first attempt: says nothing of the lock
 	if err != nil && !gone && (w.line != nil || w.id != "") {       // it waited, or has asked in vain
 		kind := guard.EventWaited
@@ -163,10 +171,6 @@ func (w *waiter) stop(ctx context.Context, err error) {
 		}
 		f := guard.Fence{Resource: w.resource, Holder: w.locker.holder}
 		w.locker.observer.Observe(guard.Event{Kind: kind, Context: ctx, Fence: f, Took: time.Since(w.begun), Err: err})
-	}
-	w.leave(nil)
-	if err != nil {
-		w.withdraw()
 	}
 }
 

@@ -61,8 +61,9 @@ func (d *Dir) open(dir string) (err error) {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), draftSuffix) {
-			continue
+		id, draft := strings.CutSuffix(e.Name(), draftSuffix)
+		if !draft || !localfile.Random(id) {
+			continue // an object, or somebody else's
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > draftLife {
 			_ = os.Remove(filepath.Join(d.dir, e.Name())) // the next one will
@@ -161,23 +162,12 @@ func replace(ctx context.Context, draft, path, version string) error {
 var errReplaced = errors.New("the file was replaced")
 
 func replaceLocked(ctx context.Context, f *os.File, draft, version string, end time.Time) error {
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		err := localfile.Lock(f, localfile.Exclusive)
-		switch {
-		case err == nil:
-		case !errors.Is(err, localfile.ErrLocked):
-			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
-		case time.Now().After(end):
-			return ErrChanged
-		}
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
+	err := localfile.LockBy(ctx, f, localfile.Exclusive, end)
+	switch {
+	case errors.Is(err, localfile.ErrLocked):
+		return ErrChanged
+	case err != nil:
+		return err
 	}
 	// Who replaces a file has locked it. So one that is still in its place now stays
 	// there until it is unlocked.

@@ -2,6 +2,7 @@ package objectguard_test
 
 import (
 	"context"
+	"crypto/rand"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -100,16 +101,20 @@ func TestNewDirRefuses(t *testing.T) {
 func TestDraftsOfACrashAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	old, young := filepath.Join(dir, "OLD.draft"), filepath.Join(dir, "YOUNG.draft")
-	for _, path := range []string{old, young} {
-		require.NoError(t, os.WriteFile(path, nil, 0o600))
-	}
+	old, young := filepath.Join(dir, rand.Text()+".draft"), filepath.Join(dir, rand.Text()+".draft")
+	precious := filepath.Join(dir, "letter to my lawyer.draft")
 	hourAgo := time.Now().Add(-61 * time.Minute)
-	require.NoError(t, os.Chtimes(old, hourAgo, hourAgo))
+	for _, path := range []string{old, young, precious} {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		if path != young {
+			require.NoError(t, os.Chtimes(path, hourAgo, hourAgo))
+		}
+	}
 	_, err := objectguard.NewDir(dir)
 	require.NoError(t, err)
 	require.NoFileExists(t, old)
 	require.FileExists(t, young, "its process may be alive")
+	require.FileExists(t, precious, "it is none of ours")
 }
 
 // An object's name is followed nowhere.

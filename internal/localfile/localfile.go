@@ -3,11 +3,16 @@
 package localfile
 
 import (
+	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 )
 
 // Name returns a file name for a resource. It keeps the resource readable as far as
@@ -43,6 +48,35 @@ func Linked(f *os.File) bool {
 	}
 	current, err := os.Lstat(f.Name())
 	return err == nil && os.SameFile(mine, current)
+}
+
+// LockBy locks f, for which it waits until end: then the error is ErrLocked.
+func LockBy(ctx context.Context, f *os.File, how int, end time.Time) error {
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		err := Lock(f, how)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, ErrLocked):
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+		case time.Now().After(end):
+			return ErrLocked
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// random is what rand.Text draws from.
+const random = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+
+// Random reports whether name is one that rand.Text makes, and so that of a file of ours:
+// what else is in a directory is somebody else's.
+func Random(name string) bool {
+	return len(name) == len(rand.Text()) && strings.Trim(name, random) == ""
 }
 
 // SyncDir waits until the names in a directory are on disk.

@@ -2,6 +2,9 @@ package filelock
 
 import "testing"
 
+// Bury is what New does with each file of a process.
+var Bury = bury
+
 // SetClock changes what tells the time for b.
 func SetClock(t testing.TB, b *Backend, name string) {
 	t.Helper()

@@ -120,26 +120,15 @@ func openLocked(ctx context.Context, path string, create bool, limit time.Durati
 	if err != nil {
 		return nil, err
 	}
-	end := time.Now().Add(limit)
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		err := localfile.Lock(f, localfile.Exclusive)
-		switch {
-		case err == nil:
-			return &file{File: f}, nil
-		case !errors.Is(err, localfile.ErrLocked):
-			_ = f.Close()
-			return nil, &fs.PathError{Op: "flock", Path: path, Err: err}
-		case time.Now().After(end):
-			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w", path, errBusy)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(pause):
-		}
+	err = localfile.LockBy(ctx, f, localfile.Exclusive, time.Now().Add(limit))
+	if err == nil {
+		return &file{File: f}, nil
 	}
+	_ = f.Close()
+	if errors.Is(err, localfile.ErrLocked) {
+		err = fmt.Errorf("%s: %w", path, errBusy)
+	}
+	return nil, err
 }
 
 // read takes the file for a lock only if it is one, or nothing yet: empty, or

@@ -1,6 +1,7 @@
 package filelock
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-fencing/fencing/internal/localfile"
 )
@@ -33,22 +35,25 @@ func newProcess(dir string) (*process, error) {
 	return p, err
 }
 
+// create makes the file, or finds it. Others look whether it is locked, for which they lock
+// it, or take it for that of a dead process before it was: then it is made again.
 func (p *process) create() (*os.File, error) {
-	for {
-		f, err := os.OpenFile(filepath.Join(p.dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.NoFollow, 0o666)
+	for end := time.Now().Add(busyLimit); ; {
+		f, err := os.OpenFile(filepath.Join(p.dir, p.id+aliveSuffix), os.O_RDWR|os.O_CREATE|localfile.NoFollow, 0o666)
 		if err != nil {
 			return nil, err
 		}
-		err = localfile.Lock(f, localfile.Exclusive)
+		err = localfile.LockBy(context.Background(), f, localfile.Exclusive, end)
 		if err == nil && localfile.Linked(f) {
 			return f, nil
 		}
 		_ = f.Close()
 		if err != nil && !errors.Is(err, localfile.ErrLocked) {
 			_ = os.Remove(f.Name())
+		}
+		if err != nil {
 			return nil, err
 		}
-		// Another process took it for that of a dead one before it was locked.
 	}
 }
 
@@ -87,15 +92,10 @@ func (p *process) close() error {
 	return err
 }
 
-// isProcess reports whether id is one that newProcess makes.
-func isProcess(id string) bool {
-	return len(id) == len(rand.Text()) && strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
-}
-
 // alive reports whether a process lives. If that cannot be learned it does, and
 // the TTL decides.
 func alive(dir, id string) bool {
-	if !isProcess(id) {
+	if !localfile.Random(id) {
 		return false
 	}
 	f, err := os.OpenFile(filepath.Join(dir, id+aliveSuffix), os.O_RDONLY|localfile.NoFollow, 0)
@@ -111,17 +111,23 @@ func alive(dir, id string) bool {
 func buryProcesses(dir string) {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+aliveSuffix))
 	for _, name := range names {
-		if !isProcess(strings.TrimSuffix(filepath.Base(name), aliveSuffix)) {
+		if !localfile.Random(strings.TrimSuffix(filepath.Base(name), aliveSuffix)) {
 			continue // somebody else's
 		}
 		f, err := os.OpenFile(name, os.O_RDWR|localfile.NoFollow, 0)
 		if err != nil {
 			continue
 		}
-		if localfile.Lock(f, localfile.Exclusive) == nil {
-			_ = os.Remove(name) // while it is locked: see newProcess
-		}
+		bury(f)
 		_ = f.Close()
+	}
+}
+
+// bury removes the file of a process if that is dead. One that was deleted meanwhile may
+// have been made anew, and not for a dead one.
+func bury(f *os.File) {
+	if localfile.Lock(f, localfile.Exclusive) == nil && localfile.Linked(f) {
+		_ = os.Remove(f.Name()) // while it is locked: see create
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot is the time since the host was booted, of which suspension is a part.
+// sinceBoot is the time since the host was booted, without that of its suspension.
 func sinceBoot() (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(bootClock, &t); err != nil {

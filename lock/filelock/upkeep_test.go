@@ -45,6 +45,42 @@ func TestTheFileOfALivingProcessIsMadeAnew(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrHeld)
 }
 
+// Others look at the file at the very moment at which it is made anew.
+func TestTheFileIsMadeAnewThoughOthersLookAtIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := open(t, dir)
+	r := request()
+	acquire(t, b, r)
+	alive, err := filepath.Glob(filepath.Join(dir, "*.alive"))
+	require.NoError(t, err)
+	require.Len(t, alive, 1)
+	require.NoError(t, os.Remove(alive[0]))
+	require.NoError(t, os.WriteFile(alive[0], nil, 0o600))
+	look := occupy(t, alive[0])
+	renewed := make(chan error, 1)
+	go func() { renewed <- b.Renew(t.Context(), r) }()
+	require.Eventually(t, func() bool { return filelock.Descriptors(t, alive[0]) > 1 || len(renewed) > 0 }, within, time.Millisecond)
+	look()
+	require.NoError(t, <-renewed)
+	_, err = open(t, dir).Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lock.ErrHeld)
+}
+
+// The file was opened, of a process that was dead, and is another one by now.
+func TestAFileThatWasMadeAnewStays(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), request().Nonce+".alive")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	dead, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dead.Close()) }()
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	filelock.Bury(dead)
+	require.FileExists(t, path)
+}
+
 func TestOnlyFilesOfProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -3,15 +3,16 @@ package zklock
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// clear has whatever exists of a hold that has ended deleted in the background. One
-// goroutine does it for all: in an outage each would keep calls in the client's queue,
-// and the renewals stand behind them.
+// maxSweepers is how many leftovers are deleted at a time. Not one by one: whoever waits
+// behind a node that nobody wants is not woken before it is gone. And not all: in an
+// outage each would keep calls in the client's queue, and the renewals stand behind them.
+const maxSweepers = 16
+
+// clear has whatever exists of a hold that has ended deleted in the background.
 func (b *Backend) clear(h *hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -20,9 +21,11 @@ func (b *Backend) clear(h *hold) {
 	case !h.exists(b.session.conn.SessionID()):
 		b.unlist(h)
 	default:
-		b.leftovers[h] = true
-		if !b.sweeping {
-			b.sweeping = true
+		if !b.leftovers[h] { // or a sweeper has it
+			b.leftovers[h] = false
+		}
+		if b.sweepers < maxSweepers {
+			b.sweepers++
 			b.background.Go(b.sweep)
 		}
 	}
@@ -41,58 +44,63 @@ func (b *Backend) outlived(h *hold) bool {
 	return h.session != 0 && h.session != b.session.conn.SessionID()
 }
 
-// sweep goes on until ZooKeeper has deleted all leftovers, or the end of the session has.
+// sweep goes on until ZooKeeper has deleted all leftovers that no other sweeper has, or
+// the end of the session has.
 func (b *Backend) sweep() {
 	for wait := tryPause; ; {
-		left := b.left()
-		if len(left) == 0 {
+		h := b.leftover()
+		if h == nil {
 			return
 		}
-		if b.deleteAll(left) {
+		if b.deleteLeftover(h) == nil {
+			b.forget(h)
 			wait = tryPause
 			continue
 		}
 		if !b.session.pause(context.Background(), wait) {
 			return
 		}
+		b.putBack(h) // only now: one that is refused holds up no other
 		wait = min(2*wait, answerWait)
 	}
 }
 
-// left returns the holds that are to be cleared. If there are none the sweep is over.
-func (b *Backend) left() []*hold {
+// leftover returns a hold that is to be cleared and that no sweeper has. If there is none
+// the one who asks has come to its end.
+func (b *Backend) leftover() *hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	session := b.session.conn.SessionID()
-	for h := range b.leftovers {
-		if !h.exists(session) {
+	for h, taken := range b.leftovers {
+		switch {
+		case taken:
+		case !h.exists(session):
 			b.unlist(h)
+		default:
+			b.leftovers[h] = true
+			return h
 		}
 	}
-	b.sweeping = len(b.leftovers) > 0
-	return slices.Collect(maps.Keys(b.leftovers))
+	b.sweepers--
+	return nil
 }
 
-// deleteAll returns false if it has not deleted all of them. One that is refused holds up
-// no other; where nobody answers there is no use in more calls.
-func (b *Backend) deleteAll(left []*hold) bool {
-	all := true
-	for _, h := range left {
-		ctx, cancel, err := b.session.bound(context.Background())
-		if err == nil {
-			_, err = b.delete(ctx, h)
-			cancel()
-		}
-		switch {
-		case err == nil:
-			b.forget(h)
-		case interrupted(err), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errClosed):
-			return false
-		default:
-			all = false
-		}
+func (b *Backend) putBack(h *hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leftovers[h] { // or it has been unlisted
+		b.leftovers[h] = false
 	}
-	return all
+}
+
+func (b *Backend) deleteLeftover(h *hold) error {
+	ctx, cancel, err := b.session.bound(context.Background())
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = b.delete(ctx, h)
+	return err
 }
 
 // delete deletes the node of h, or all that have its mark if that is not known for sure,

@@ -25,8 +25,8 @@ type Backend struct {
 	mu        sync.Mutex
 	ear       *session                 // of the watches, nil before the first
 	holds     map[string]*hold         // by directory and mark
-	leftovers map[*hold]bool           // that have ended, of which there may be nodes
-	sweeping  bool                     // somebody deletes these
+	leftovers map[*hold]bool           // that have ended, of which there may be nodes; true if a sweeper has it
+	sweepers  int                      // who delete these
 	watches   map[string]chan struct{} // by path; closed when what is there changes
 	closing   bool
 }

@@ -3,7 +3,7 @@ package main
 var lockMutants = []mutant{
 	{
 		"lock: the deadline counts from the send time", "lock/acquire.go",
-		"l.admit(ctx, h, sent, sent.Add(l.ttl))", "l.admit(ctx, h, sent, time.Now().Add(l.ttl))", "lock", "Deadline",
+		"w.admit(ctx, h, sent, sent.Add(w.locker.ttl))", "w.admit(ctx, h, sent, time.Now().Add(w.locker.ttl))", "lock", "Deadline",
 	},
 	{
 		"lock: a TTL that would delete the lock is refused", "lock/backend.go",

@@ -281,7 +281,7 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"objectguard: a file is replaced while it is locked", "guard/objectguard/dir.go",
-		"err := localfile.Lock(f, localfile.Exclusive)", "var err error", "guard/objectguard", "LockedForEver",
+		"err := localfile.LockBy(ctx, f, localfile.Exclusive, end)", "var err error", "guard/objectguard", "LockedForEver",
 	},
 	{
 		"objectguard: a locked file is still in its place", "guard/objectguard/dir.go",
