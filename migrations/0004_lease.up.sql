@@ -201,15 +201,16 @@ BEGIN
         holder := 'another contender';
         RETURN;
     END IF;
-    PERFORM fencing.lease_unspent(p_resource, p_nonce);
     -- Before the row: the holder who lost it can still say that it releases.
     IF p_raise_timeout IS NOT NULL THEN
+        PERFORM fencing.lease_unspent(p_resource, p_nonce); -- or it would wait, and close the gate to others, for nothing
         PERFORM fencing.close_gate(p_resource, p_nonce, p_raise_timeout);
         SELECT x.token INTO f FROM fencing.fence x WHERE x.resource = p_resource;
         floor := greatest(floor, f.token);
     END IF;
     SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource FOR UPDATE;
     found_it := FOUND;
+    PERFORM fencing.lease_unspent(p_resource, p_nonce); -- nor released while it waited
     IF l.nonce <> p_nonce AND l.expires_at > clock_timestamp() THEN -- renewed just in time
         holder := l.holder;
         remaining := fencing.lease_left(l.expires_at);
@@ -333,13 +334,15 @@ DECLARE
     l fencing.lease;
 BEGIN
     PERFORM fencing.lease_durable(false);
-    SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce FOR UPDATE;
+    -- The gate comes before any row, as in lease_acquire. So this looks without a lock:
+    -- FOR UPDATE that has waited locks the row of the one who has it by now.
+    PERFORM FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce;
     IF NOT FOUND THEN
         -- The acquisition that this is to undo may be on its way: in another
         -- session, or not even here yet. Then it finds that its nonce is spent.
         PERFORM pg_advisory_xact_lock(fencing.lease_gate(p_resource));
-        SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce FOR UPDATE;
     END IF;
+    SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce FOR UPDATE;
     IF NOT FOUND OR p_member <> ALL (l.members) THEN
         RETURN fencing.lease_spend(p_resource, p_nonce, p_member);
     END IF;

@@ -26,7 +26,8 @@ func (g *Guard) Begin(ctx context.Context) (pgx.Tx, error) {
 // statement that would end the transaction behind its back (COMMIT, ROLLBACK, not
 // ROLLBACK TO) is refused, and so is, where others come after it in one batch or
 // string, a name that another than this transaction has prepared, or EXECUTE: it may
-// stand for COMMIT. Commit returns nil once the transaction is known to be
+// stand for COMMIT. By itself it is run, and if it did end the transaction, AND CHAIN or
+// not, every later call on it is an error, Commit included. Commit returns nil once the transaction is known to be
 // committed, [guard.ErrCommitUnknown] where a reply was lost and the outcome
 // could not be learned, and an error that says so where it was rolled back. To
 // learn it may take 7s, whether or not ctx has ended.

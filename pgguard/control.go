@@ -1,6 +1,7 @@
 package pgguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-fencing/fencing/internal/sqltext"
 )
@@ -26,17 +28,17 @@ func checkInTx(sql string) error {
 		switch {
 		case endsTx(words):
 			err = fmt.Errorf("pgguard: statement %s: %w; return from the function, or use Commit and Rollback", strings.ToUpper(words[0]), errControl)
-		case isOneOf(before, "execute"): // the driver can prepare COMMIT too
-			err = errors.New("pgguard: statement EXECUTE: another one follows it in the string, and it may stand for COMMIT; run it by itself; nothing was sent")
+		case before != "" && isOneOf("execute", before, words[0]): // the driver can prepare COMMIT too
+			err = errors.New("pgguard: statement EXECUTE: it may stand for COMMIT, and there is another one in the string; run it by itself; nothing was sent")
 		}
-		before = words[0]
+		before = cmp.Or(words[0], "(")
 		return err == nil
 	})
 	return err
 }
 
 // checkQueued is checkInTx for a query of a batch. A call by itself may have a name:
-// where that stands for COMMIT nothing follows, and the next call notices.
+// where that stands for COMMIT nothing follows, and the next call notices, see isEnd.
 func checkQueued(sql string) error {
 	if err := checkInTx(sql); err != nil {
 		return err
@@ -90,8 +92,8 @@ var commands = strings.Fields("select insert update delete with merge values tab
 	"explain fetch grant import listen load move notify prepare reassign refresh reindex repack reset revoke security " +
 	"start truncate unlisten vacuum wait")
 
-// isCommand reports whether sql begins with a command and goes on after it, or is
-// blank. No more is looked at.
+// isCommand reports whether sql begins with a command and goes on after it. No more
+// is looked at.
 func isCommand(sql string) bool {
 	begun := false
 	for len(sql) > 0 {
@@ -109,16 +111,31 @@ func isCommand(sql string) bool {
 			begun = true
 		}
 	}
-	return !begun
+	return false
 }
 
-// checkStrings refuses a session in which a backslash escapes: the server would
-// see other strings in a text than the checks do.
-func checkStrings(conn *pgx.Conn) error {
-	if conn.PgConn().ParameterStatus("standard_conforming_strings") != "off" {
-		return nil
+// isEnd reports whether a statement of which the text is not known ended the
+// transaction, as the server names what it did. The name is the same with AND CHAIN.
+// For ROLLBACK TO it is that of ROLLBACK, which is taken for the worse.
+func isEnd(tag pgconn.CommandTag) bool {
+	return tag.String() == "COMMIT" || tag.String() == "ROLLBACK"
+}
+
+// hiding are the encodings of clients in which a byte that looks like a backslash may
+// be the second one of a character. The server has none of them for itself.
+var hiding = strings.Fields("BIG5 GB18030 GBK JOHAB SHIFT_JIS_2004 SJIS UHC")
+
+// checkSession refuses a session in which the server would see the strings of a text
+// end elsewhere than the checks do.
+func checkSession(conn *pgx.Conn) error {
+	pg := conn.PgConn()
+	if pg.ParameterStatus("standard_conforming_strings") == "off" {
+		return errors.New("standard_conforming_strings is off in the session, so a string could hide the end of the transaction; turn it on; nothing was sent")
 	}
-	return errors.New("standard_conforming_strings is off in the session, so a string could hide the end of the transaction; turn it on; nothing was sent")
+	if encoding := pg.ParameterStatus("client_encoding"); isOneOf(encoding, hiding...) {
+		return fmt.Errorf("client_encoding is %s in the session, so a string could hide the end of the transaction; set it to UTF8; nothing was sent", encoding)
+	}
+	return nil
 }
 
 // A rewriter checks what another one has made of a statement.
@@ -183,12 +200,16 @@ func isOneOf(word string, keywords ...string) bool {
 // visit returns false. Of a statement that begins with anything but a word, such
 // as "(select ...)", the words are empty.
 func scanSQL(sql string, visit func(words [3]string) bool) {
-	var words [3]string
-	n := 0 // tokens of this statement
+	var (
+		words [3]string
+		n     int // tokens of this statement
+		body  sqltext.Body
+	)
 	for len(sql) > 0 {
 		kind, size, _ := sqltext.Next(sqltext.Postgres, sql)
 		switch {
 		case kind.IsBlank():
+		case body.Has(sql[:size]):
 		case kind == sqltext.Semicolon:
 			if n > 0 && !visit(words) {
 				return

@@ -1,6 +1,7 @@
 package pgguard_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 var fragments = []string{
 	"commit", "COMMIT", "rollback", "end", "abort", "rollback to s", "rollback to savepoint s", "rollback work", "savepoint s", "release s", "commit and chain",
 	"select 1", "select 2", "select '", "select E'", "select \"", "'", "''", "\"", "\\'", "\\", "e'x'", "E'x\\'y'", "U&'x'", "select $$", "$$", "$a$", "$b$", "$1", "a$$", "x$a$y",
+	"create procedure pg_temp.p() begin atomic ", "begin atomic", "create function pg_temp.begin(atomic int) returns int return 1", "select 1 as case;", "; end;",
 	"--", "-- commit\n", "\n", "/*", "*/", "/* /* */", "as x", "as \"a;b\"", ";", "; ", ";;", " ", "\t", "\r", "(", ")", ",", "1", "1e", "1a", "1e1", "+", "-", "/", "*", "é", "_",
 }
 
@@ -122,10 +124,36 @@ func TestLexicalChecks(t *testing.T) {
 		"select 1a$$;commit;--$$":               {false, false}, // up to Postgres 14 a$$ is a name
 		"select é$$;commit;--$$":                {false, false}, // é$$ is a name
 		"create function f() as $$a;commit;$$;": {true, true},
+		"select 1; execute p":                   {false, false},
+		"(select 1); execute p":                 {false, false},
+		"create function f() returns int begin atomic select 1; select 2; end":                {true, true},
+		"create function f() returns int begin atomic select 1; end; commit":                  {false, false},
+		"create function f() returns int begin atomic select 1 as case; end; commit":          {false, false},
+		"create function begin(atomic int) returns int as 'select 1' language sql; commit":    {false, false},
+		"create function f() returns int set a.begin = atomic as 'select 1'; commit":          {false, false},
+		"create or replace procedure p() begin atomic insert into t values ('commit;'); end;": {true, true},
 	} {
 		require.Equal(t, want[0], pgguard.CheckInTx(sql) == nil, "in a transaction: %q", sql)
 		require.Equal(t, want[1], pgguard.CheckAlone(sql) == nil, "alone: %q", sql)
 	}
+}
+
+// The server's word on what TestLexicalChecks takes for a body.
+func TestBodyOfAFunctionIsNoStringThatEndsTheTransaction(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		const create = "create or replace function answer() returns int language sql begin atomic select 1; select case when true then 2 end; end"
+		_, err := db.guard.Exec(ctx, create)
+		require.NoError(t, err)
+		require.NoError(t, db.guard.InTx(ctx, func(tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue(create)
+			b.Queue("select answer()")
+			_, err := tx.Exec(ctx, create+"; select answer();", pgx.QueryExecModeSimpleProtocol)
+			return errors.Join(err, tx.SendBatch(ctx, b).Close())
+		}))
+		require.Equal(t, 2, one[int](db, "select answer()"))
+	})
 }
 
 func FuzzLexicalChecks(f *testing.F) {
@@ -136,7 +164,8 @@ func FuzzLexicalChecks(f *testing.F) {
 		if pgguard.CheckAlone(sql) == nil && pgguard.CheckInTx(sql) != nil {
 			t.Errorf("%q is fine alone and not in a transaction", sql)
 		}
-		if pgguard.CheckInTx(sql+"\n;commit") == nil && pgguard.CheckInTx(sql+"*/\"'$$;commit") == nil && !strings.ContainsAny(sql, `'"$/\`) {
+		if pgguard.CheckInTx(sql+"\n;commit") == nil && pgguard.CheckInTx(sql+"*/\"'$$;commit") == nil && !strings.ContainsAny(sql, `'"$/\`) &&
+			!strings.Contains(strings.ToLower(sql), "atomic") { // nor is what does not end run
 			t.Errorf("%q hides a commit", sql)
 		}
 	})

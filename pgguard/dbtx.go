@@ -142,7 +142,7 @@ func (g *Guard) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	if err != nil {
 		return nil, because(ctx, err)
 	}
-	if err := checkStrings(conn.Conn()); err != nil {
+	if err := checkSession(conn.Conn()); err != nil {
 		conn.Release()
 		return nil, err
 	}

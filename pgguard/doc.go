@@ -26,7 +26,9 @@
 //
 // The texts of statements are looked at, so that none leaves the transaction of its
 // fence, with the strings of standard_conforming_strings: a session in which that is
-// off is refused. What a rewriter makes of a text is looked at too. A prepared
+// off is refused, and so is one whose client_encoding has backslashes within
+// characters (SJIS, SHIFT_JIS_2004, BIG5, GBK, GB18030, UHC, JOHAB). What a rewriter
+// makes of a text is looked at too, and must not be a name. A prepared
 // statement whose name begins with a command and a space, as "select x" does, is
 // taken for that command: give none of COMMIT or CALL such a name.
 //

@@ -2,6 +2,7 @@ package pgguard_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,22 @@ type becomes string
 
 func (b becomes) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, []any, error) {
 	return string(b), nil, nil
+}
+
+// prepared returns a pool like the database's with statements that each connection has
+// prepared, by their names.
+func (db *database) prepared(t *testing.T, statements map[string]string) *pgxpool.Pool {
+	return newPool(t, db.url, func(c *pgxpool.Config) {
+		c.ConnConfig.DefaultQueryExecMode = db.pool.Config().ConnConfig.DefaultQueryExecMode
+		c.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			for name, sql := range statements {
+				if _, err := c.Prepare(ctx, name, sql); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	})
 }
 
 // everyStatement runs one statement in each way of the guard, and in a transaction
@@ -50,23 +67,8 @@ func TestWhatAPreparedStatementStandsForIsNotHidden(t *testing.T) {
 		db.must("delete from item")
 		db.must("insert into item values ('stock', 100)")
 		db.must("create or replace procedure settle() language plpgsql as $$ begin commit; update item set stock = 2; end $$")
-		prepared := map[string]string{"settle": "call settle()", "settle now": "call settle()", "item.end": "commit", "fin": "commit", "read": "select stock from item"}
-		pool := newPool(t, db.url, func(c *pgxpool.Config) {
-			c.ConnConfig.DefaultQueryExecMode = db.pool.Config().ConnConfig.DefaultQueryExecMode
-			c.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-				for name, sql := range prepared {
-					if _, err := c.Prepare(ctx, name, sql); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-		})
-		var opts []pgguard.Option
-		if db.deferred {
-			opts = append(opts, pgguard.WithDeferredBegin())
-		}
-		g := newGuard(t, pool, opts...)
+		pool := db.prepared(t, map[string]string{"settle": "call settle()", "settle now": "call settle()", "item.end": "commit", "fin": "commit", "read": "select stock from item"})
+		g := db.newGuard(pool)
 		for _, sql := range []string{"settle", "settle now", "item.end", "fin", "execute fin", "execute settle", "read"} {
 			for name, err := range everyStatement(ctx, g, sql) {
 				require.ErrorContains(t, err, "give the text of the statement", "%s: %s", name, sql)
@@ -109,6 +111,101 @@ func TestWhatAPreparedStatementStandsForIsNotHidden(t *testing.T) {
 	})
 }
 
+// After COMMIT AND CHAIN the session is in a transaction as before, but not in the one
+// that has entered the fence. B raises, writes, and A goes on.
+func TestNameThatChainsTransactionsIsNoticed(t *testing.T) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
+		db.must("delete from item")
+		db.must("insert into item values ('stock', 1)")
+		pool := db.prepared(t, map[string]string{"chain": "commit and chain", "drop": "rollback and chain", "again": "execute chain", "read": "select stock from item"})
+		g := db.newGuard(pool)
+		calls := map[string]func(context.Context, pgx.Tx, string) error{
+			"Exec":     func(ctx context.Context, tx pgx.Tx, sql string) error { _, err := tx.Exec(ctx, sql); return err },
+			"QueryRow": func(ctx context.Context, tx pgx.Tx, sql string) error { return tx.QueryRow(ctx, sql).Scan() },
+			"Query": func(ctx context.Context, tx pgx.Tx, sql string) error {
+				rows, err := tx.Query(ctx, sql)
+				rows.Close()
+				return err
+			},
+			"Exec of a rewriter": func(ctx context.Context, tx pgx.Tx, sql string) error {
+				_, err := tx.Exec(ctx, "select 1", becomes(sql))
+				return err
+			},
+		}
+		for _, sql := range []string{"chain", "drop", "again", "execute chain", "execute drop"} {
+			// Any error but this says that nothing was run.
+			ignored := func(err error) error {
+				if errors.Is(err, pgx.ErrNoRows) {
+					return nil
+				}
+				return err
+			}
+			for name, call := range calls {
+				resource := unique("r")
+				ctx, _ := db.raised(resource, 1, "A")
+				err := g.InTx(ctx, func(tx pgx.Tx) error {
+					if err := ignored(call(ctx, tx, sql)); err != nil {
+						return err
+					}
+					require.NoError(t, g.Raise(t.Context(), fence(resource, 2, "B")))
+					_, err := tx.Exec(ctx, "update item set stock = 7")
+					return err
+				})
+				require.Error(t, err, "%s: %s", name, sql)
+				require.Equal(t, 1, db.stock("stock"), "%s: %s", name, sql)
+				ctx, _ = db.raised(unique("r"), 1, "A")
+				err = g.InTx(ctx, func(tx pgx.Tx) error { return ignored(call(ctx, tx, sql)) })
+				require.Error(t, err, "%s at the end: %s", name, sql)
+				err = g.Once(ctx, unique("o"), func(tx pgx.Tx) error { return ignored(call(ctx, tx, sql)) })
+				require.Error(t, err, "%s in Once: %s", name, sql)
+			}
+		}
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		require.NoError(t, g.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "savepoint s; rollback to s", pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, "rollback to s")
+			return err
+		}), "which the server calls ROLLBACK too")
+		require.Zero(t, pool.Stat().AcquiredConns())
+	})
+}
+
+// A batch knows no name as a command: neither a blank one nor one of EXECUTE.
+func TestNamesThatHideACommitInABatch(t *testing.T) {
+	eachModeAndBegin(t, func(t *testing.T, db *database) {
+		db.must("delete from item")
+		db.must("insert into item values ('stock', 1)")
+		names := map[string]string{" ": "commit", ";": "commit", "-- fin": "commit", "fin": "commit"}
+		pool := db.prepared(t, names)
+		g := db.newGuard(pool)
+		ctx, _ := db.raised(unique("r"), 1, "A")
+		before := func(tx pgx.Tx, name string) error {
+			b := &pgx.Batch{}
+			b.Queue(name)
+			b.Queue("update item set stock = 7")
+			return tx.SendBatch(ctx, b).Close()
+		}
+		for name := range names {
+			err := g.InTx(ctx, func(tx pgx.Tx) error { return before(tx, name) })
+			require.ErrorContains(t, err, "give the text of the statement", "%q", name)
+		}
+		err := g.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Prepare(ctx, "mine", "execute fin")
+			require.NoError(t, err)
+			return before(tx, "mine")
+		})
+		require.ErrorContains(t, err, "give the text of the statement")
+		err = g.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Prepare(ctx, "commit", "select 1")
+			require.NoError(t, err)
+			return before(tx, "commit")
+		})
+		require.ErrorContains(t, err, "would end the fenced transaction")
+		require.Equal(t, 1, db.stock("stock"))
+	})
+}
+
 func TestNameThatTheTransactionHasPreparedIsKnown(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -133,11 +230,7 @@ func TestStringsWithBackslashesHideNoCommit(t *testing.T) {
 		pool := newPool(t, db.url, func(c *pgxpool.Config) {
 			c.ConnConfig.RuntimeParams["standard_conforming_strings"] = "off"
 		})
-		var opts []pgguard.Option
-		if db.deferred {
-			opts = append(opts, pgguard.WithDeferredBegin())
-		}
-		g := newGuard(t, pool, opts...)
+		g := db.newGuard(pool)
 		require.NoError(t, g.Raise(ctx, fence("other", 1, "A")), "which sends no statement of the caller's")
 		errs := everyStatement(ctx, g, "select 1")
 		errs["InTx"] = g.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, hidden); return err })
@@ -156,5 +249,32 @@ func TestStringsWithBackslashesHideNoCommit(t *testing.T) {
 		require.ErrorContains(t, err, "standard_conforming_strings is off")
 		require.Equal(t, 100, db.stock("stock"))
 		require.Zero(t, pool.Stat().AcquiredConns())
+	})
+}
+
+// To the server the two bytes of E'\x83\x5c' are one character, and no backslash escapes.
+func TestEncodingsWithBackslashesHideNoCommit(t *testing.T) {
+	eachBegin(t, func(t *testing.T, db *database) {
+		const hidden = "select E'\x83\x5c'; commit; update item set stock = 1; --'"
+		db.must("insert into item values ('stock', 100)")
+		ctx, _ := db.raised("r", 1, "A")
+		writes := func(tx pgx.Tx) error { _, err := tx.Exec(ctx, hidden); return err }
+		for _, encoding := range []string{"BIG5", "GB18030", "GBK", "JOHAB", "SHIFT_JIS_2004", "sjis", "uhc"} {
+			pool := newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["client_encoding"] = encoding })
+			g := db.newGuard(pool)
+			errs := everyStatement(ctx, g, "select 1")
+			errs["InTx"] = g.InTx(ctx, writes)
+			errs["InTx, later"] = db.guard.InTx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "set local client_encoding = "+encoding)
+				require.NoError(t, err)
+				return writes(tx)
+			})
+			for name, err := range errs {
+				require.ErrorContains(t, err, "client_encoding is ", "%s: %s", encoding, name)
+			}
+		}
+		pool := newPool(t, db.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["client_encoding"] = "EUC_JP" })
+		require.NoError(t, db.newGuard(pool).InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1"); return err }))
+		require.Equal(t, 100, db.stock("stock"))
 	})
 }

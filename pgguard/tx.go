@@ -27,7 +27,9 @@ type tx struct {
 	receipt receipt
 	closed  bool
 	ending  error           // of a function that was not to end it
-	named   map[string]bool // the statements that it has prepared
+	named   map[string]bool // the statements that it has prepared, of which it knows the text
+	unknown pgx.Rows        // the last ones of a statement of which it does not
+	left    bool            // such a statement ended it, and may have begun another one
 }
 
 // What InTx returns where the function has ended the transaction and returned nil.
@@ -128,13 +130,18 @@ func (t *tx) abandon(ctx context.Context) {
 }
 
 // ended reports whether some statement ended the transaction in the server, which
-// pgx does not notice. While results are read, the status is that of before.
+// pgx does not notice. While results are read, the status is that of before. After
+// COMMIT AND CHAIN it is that of another transaction.
 func (t *tx) ended() bool {
 	if t.closed || t.pending {
 		return false
 	}
 	conn := t.conn.PgConn()
-	return !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I'
+	if t.unknown != nil && !conn.IsBusy() {
+		t.left = t.left || isEnd(t.unknown.CommandTag())
+		t.unknown = nil
+	}
+	return t.left || !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I'
 }
 
 // A savepoint is a nested fenced transaction. The fences were entered before it,
@@ -162,7 +169,7 @@ func (s *statements) check(sql string) error {
 		return fmt.Errorf("pgguard: %w", errEnded)
 	}
 	if !s.outer.closed { // after which the connection is another's
-		if err := checkStrings(s.outer.conn); err != nil {
+		if err := checkSession(s.outer.conn); err != nil {
 			return fmt.Errorf("pgguard: %w", err)
 		}
 	}
@@ -170,13 +177,17 @@ func (s *statements) check(sql string) error {
 }
 
 // checkQueued is the function of this name, and knows the names of statements that
-// were checked when this transaction prepared them.
+// were checked when this transaction prepared them. What a rewriter makes is checked so
+// in a single call too.
 func (s *statements) checkQueued(sql string) error {
 	if s.outer.named[sql] {
-		return nil
+		return checkInTx(sql) // the simple protocol knows no names
 	}
 	return checkQueued(sql)
 }
+
+// isKnown reports whether the text of the statement is known that sql is or stands for.
+func (s *statements) isKnown(sql string) bool { return isCommand(sql) || s.outer.named[sql] }
 
 // checkBegun is check for a call that carries nothing: it has the transaction begun.
 func (s *statements) checkBegun(ctx context.Context, sql string) error {
@@ -200,6 +211,9 @@ func (s *statements) Begin(ctx context.Context) (pgx.Tx, error) {
 
 func (s *statements) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := s.execRaw(ctx, sql, args...)
+	if isEnd(tag) && !s.isKnown(sql) {
+		s.outer.left = true
+	}
 	return tag, s.translate(err)
 }
 
@@ -208,7 +222,7 @@ func (s *statements) execRaw(ctx context.Context, sql string, args ...any) (pgco
 	if err := s.check(sql); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	args = checkRewritten(args, checkInTx)
+	args = checkRewritten(args, s.checkQueued)
 	results, err := s.outer.carry(ctx, sql, args, len(args) > 0)
 	if err != nil {
 		return pgconn.CommandTag{}, err
@@ -221,10 +235,18 @@ func (s *statements) execRaw(ctx context.Context, sql string, args ...any) (pgco
 }
 
 func (s *statements) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := s.query(ctx, sql, args...)
+	if !s.isKnown(sql) {
+		s.outer.unknown = rows
+	}
+	return rows, err
+}
+
+func (s *statements) query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := s.check(sql); err != nil {
 		return noRows{err}, err
 	}
-	args = checkRewritten(args, checkInTx)
+	args = checkRewritten(args, s.checkQueued)
 	results, err := s.outer.carry(ctx, sql, args, true)
 	if err != nil {
 		return noRows{err}, err
@@ -240,10 +262,10 @@ func (s *statements) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 	if err := s.check(sql); err != nil {
 		return noRow{err}
 	}
-	if s.outer.pending || s.outer.failed != nil {
+	if s.outer.pending || s.outer.failed != nil || !s.isKnown(sql) {
 		return firstRow(s.Query(ctx, sql, args...))
 	}
-	return txRow{s.Tx.QueryRow(ctx, sql, checkRewritten(args, checkInTx)...), s.translate}
+	return txRow{s.Tx.QueryRow(ctx, sql, checkRewritten(args, s.checkQueued)...), s.translate}
 }
 
 func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
@@ -257,7 +279,7 @@ func (s *statements) Prepare(ctx context.Context, name, sql string) (*pgconn.Sta
 	if s.outer.named == nil {
 		s.outer.named = map[string]bool{}
 	}
-	s.outer.named[name] = true
+	s.outer.named[name] = isCommand(sql)
 	return sd, nil
 }
 

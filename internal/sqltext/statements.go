@@ -12,16 +12,19 @@ type Statement struct {
 }
 
 // Statements returns those of a text. The body of a routine belongs to the one that
-// creates it, up to an END before a semicolon: what comes later is taken for
-// statements, although it may be more of the body.
+// creates it; in MySQL and SQLite up to an END before a semicolon: what comes later is
+// taken for statements, although it may be more of the body.
 func Statements(d Dialect, text string) (all []Statement) {
-	var s Statement
+	var (
+		s    Statement
+		body Body
+	)
 	for len(text) > 0 {
 		kind, size, _ := Next(d, text)
 		token := text[:size]
 		text = text[size:]
 		switch {
-		case kind.IsBlank():
+		case kind.IsBlank(), d == Postgres && body.Has(token):
 			continue
 		case kind == Semicolon:
 			if s.Words == nil || inBody(d, s) {
@@ -46,18 +49,16 @@ func Statements(d Dialect, text string) (all []Statement) {
 }
 
 // inBody reports whether a semicolon here only ends a statement of a routine's body.
+// For Postgres there is [Body].
 func inBody(d Dialect, s Statement) bool {
-	if s.Words[0] != "create" {
+	if d == Postgres || s.Words[0] != "create" {
 		return false
 	}
 	begin := slices.Index(s.Words, "begin")
 	if begin < 0 || strings.EqualFold(s.Last, "end") && count(s.Words, "end") > count(s.Words, "case") { // CASE ends so, too
 		return false
 	}
-	switch d {
-	case Postgres: // elsewhere the body is a string
-		return begin+1 < len(s.Words) && s.Words[begin+1] == "atomic" && routine(s.Words[:begin], "function", "procedure")
-	case MySQL:
+	if d == MySQL {
 		return routine(s.Words[:begin], "trigger", "procedure", "function", "event")
 	}
 	return routine(s.Words[:begin], "trigger")

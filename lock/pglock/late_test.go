@@ -1,9 +1,11 @@
 package pglock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -85,6 +87,58 @@ func TestWhoReleasedAnExpiredLeaseDoesNotGetItBack(t *testing.T) {
 	require.ErrorIs(t, b.Release(t.Context(), r), lock.ErrLost)
 	_, err := b.Acquire(t.Context(), r)
 	require.ErrorContains(t, err, "released before it arrived")
+}
+
+// It waits for a transaction of an earlier fence, and its own lease is over, when its
+// release comes.
+func TestAnAcquireThatIsReleasedWhileItWaitsIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, database(t))
+	b, r := open(t, pool, pglock.WithRaise()), request()
+	tx := stale(t, store(t, pool), guard.Fence{Resource: resource, Token: acquire(t, b, r), Nonce: r.Nonce})
+	_, err := pool.Exec(t.Context(), "update fencing.lease set expires_at = now() - interval '1 second'")
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() { _, err := b.Acquire(context.WithoutCancel(t.Context()), r); failed <- err }()
+	awaitGate(t, pool)
+	require.ErrorIs(t, b.Release(t.Context(), r), lock.ErrLost)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.ErrorContains(t, <-failed, "released before it arrived")
+	acquire(t, b, request())
+}
+
+// A release that has waited for the row finds another's nonce in it, and has it locked.
+// The acquisition that has the gate, which the release must not ask for then, wants it.
+func TestAReleaseAndAnAcquisitionDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, database(t))
+	b, r := open(t, pool), request()
+	acquire(t, b, r)
+	exec := func(sql string, on interface {
+		Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
+	},
+	) {
+		_, err := on.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec("update fencing.lease set expires_at = now() - interval '1 second'", pool)
+	rival, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rival.Rollback(context.Background()) })
+	exec("update fencing.lease set nonce = 'rival'", rival)
+	await := func(waiting int) {
+		require.Eventually(t, func() bool {
+			return query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == waiting
+		}, within, time.Millisecond)
+	}
+	released, acquired := make(chan error, 1), make(chan error, 1)
+	go func() { released <- b.Release(context.WithoutCancel(t.Context()), r) }()
+	await(1)
+	go func() { _, err := b.Acquire(context.WithoutCancel(t.Context()), request()); acquired <- err }()
+	await(2)
+	require.NoError(t, rival.Commit(t.Context()))
+	require.ErrorIs(t, <-released, lock.ErrLost)
+	require.NoError(t, <-acquired)
 }
 
 // Where every release finds nothing, nothing but these releases sweeps.

@@ -60,7 +60,10 @@ func WithMaxJump(d guard.Token) Option {
 // round trip.
 //
 // Like a raise, the acquisition waits for open transactions of an earlier fence, at
-// most 10s or half of the TTL, and then fails with guard.ErrBlocked.
+// most 10s or half of the TTL, and then fails with guard.ErrBlocked. Meanwhile it
+// occupies a connection of the pool. The back end leaves one for renewals and releases,
+// so a pool of its own needs at least 2; an acquisition for which none is left stands in
+// line. For more that wait at the same time give the pool a connection each.
 func WithRaise() Option { return func(c *config) error { c.raise = true; return nil } }
 
 // WithListen makes the connection that listens go to another address than those of

@@ -23,9 +23,9 @@
 //
 // Every call takes a connection of the pool, a renewal too. If the work under the leases
 // uses up the pool, they cannot be renewed, and are lost when their TTL ends. Give
-// the back end a pool of its own, where 2 to 4 connections are plenty, or keep
-// some of the shared one free: pgxpool has no more than 4 or the number of CPUs by
-// default.
+// the back end a pool of its own, where 2 to 4 connections are plenty (but see
+// [WithRaise]), or keep some of the shared one free: pgxpool has no more than 4 or the
+// number of CPUs by default.
 //
 // While any transaction in the database is old, dead versions of the rows in here
 // cannot be pruned: that of a pg_dump, a long report, a session that is idle in
@@ -56,6 +56,7 @@ type Backend struct {
 	config config
 	sql    texts
 	hub    *hub
+	slots  chan struct{} // one for each acquisition that may wait in the server, see [WithRaise]
 }
 
 var (
@@ -80,6 +81,9 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{pool: pool, config: c, sql: textsFor(c.schema)}
+	if c.raise {
+		b.slots = make(chan struct{}, max(1, pool.Config().MaxConns-1))
+	}
 	b.hub = newHub(b)
 	return b, nil
 }
@@ -101,9 +105,19 @@ func (b *Backend) AcquireInTurn(ctx context.Context, r lock.Request, patience ti
 	return b.acquire(ctx, b.sql.inTurn, r, milliseconds(patience))
 }
 
+var errNoSlot = errors.New("not sent: other acquisitions occupy all but one of the pool's connections; give the pool more of them")
+
 func (b *Backend) acquire(ctx context.Context, sql string, r lock.Request, patience ...any) (guard.Token, error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
+	}
+	if b.slots != nil {
+		select {
+		case b.slots <- struct{}{}:
+			defer func() { <-b.slots }()
+		case <-ctx.Done():
+			return 0, b.failed(ctx, "acquire", r.Resource, errNoSlot)
+		}
 	}
 	var (
 		token, left *int64

@@ -25,6 +25,23 @@ func store(t *testing.T, pool *pgxpool.Pool) *pgguard.Guard {
 
 func nothing(pgx.Tx) error { return nil }
 
+// stale begins a transaction under a fence that is to be raised past, and keeps it open.
+func stale(t *testing.T, g *pgguard.Guard, f guard.Fence) pgx.Tx {
+	t.Helper()
+	tx, err := g.Begin(guard.NewContext(t.Context(), f))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// awaitGate waits until an acquisition waits for a transaction of an earlier fence.
+func awaitGate(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return query[bool](t, pool, "select exists (select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))")
+	}, within, time.Millisecond)
+}
+
 func TestWithRaiseNeedsNoGuardInTheLocker(t *testing.T) {
 	t.Parallel()
 	pool := connect(t, database(t))
@@ -100,19 +117,15 @@ func TestS5_ABlockedRaiseGrantsNothing(t *testing.T) {
 	old := request()
 	old.TTL = 10 * time.Millisecond
 	token := acquire(t, b, old)
-	tx, err := g.Begin(guard.NewContext(t.Context(), guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce}))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	tx := stale(t, g, guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce})
 	require.Eventually(t, func() bool { return b.Renew(t.Context(), old) != nil }, within, 5*time.Millisecond)
 
 	next := request()
 	next.TTL = 8 * time.Second // so it waits for 4s
 	failed := make(chan error, 1)
 	go func() { _, err := b.Acquire(t.Context(), next); failed <- err }()
-	require.Eventually(t, func() bool {
-		return query[bool](t, pool, "select exists (select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))")
-	}, within, time.Millisecond)
-	_, err = b.Acquire(t.Context(), request())
+	awaitGate(t, pool)
+	_, err := b.Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lock.ErrHeld, "others are told at once")
 	require.ErrorIs(t, b.Renew(t.Context(), old), lock.ErrLost)
 	require.ErrorIs(t, b.Release(t.Context(), old), lock.ErrLost)
@@ -158,17 +171,50 @@ func TestAnAttemptThatIsGivenUpLeavesNoLease(t *testing.T) {
 	old := request()
 	old.TTL = 10 * time.Millisecond
 	token := acquire(t, b, old)
-	tx, err := g.Begin(guard.NewContext(t.Context(), guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce}))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	tx := stale(t, g, guard.Fence{Resource: resource, Token: token, Nonce: old.Nonce})
 	l := locker(t, b, lock.WithTTL(time.Minute))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = l.Acquire(ctx, resource)
+	_, err := l.Acquire(ctx, resource)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Eventually(t, func() bool {
 		s, err := l.TryAcquire(t.Context(), resource)
 		return err == nil && s.Release(t.Context()) == nil
 	}, within, 10*time.Millisecond, "the attempt that was given up holds the lock")
+}
+
+// However many acquisitions wait for a transaction of an earlier fence, a connection is
+// left to renew what is held.
+func TestAcquisitionsThatWaitLeaveAConnection(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool := connect(t, url)
+	g, b := store(t, pool), open(t, connect(t, url+"&pool_max_conns=2"), pglock.WithRaise())
+	kept := request()
+	acquire(t, b, kept)
+	waiting := func(resource string) lock.Request {
+		f := guard.Fence{Resource: resource, Token: 1, Nonce: "old"}
+		require.NoError(t, g.Raise(t.Context(), f))
+		stale(t, g, f)
+		r := request()
+		r.Resource = resource
+		return r
+	}
+	first, second := waiting("first"), waiting("second")
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() { _, err := b.Acquire(ctx, first); failed <- err }()
+	awaitGate(t, pool)
+	brief, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	_, err := b.Acquire(brief, second)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "give the pool more of them")
+	require.NoError(t, b.Renew(t.Context(), kept))
+	require.NoError(t, b.Release(t.Context(), kept))
+	require.Empty(t, failed, "all that while it waits")
+	cancel()
+	require.Error(t, <-failed)
+	acquire(t, b, request())
 }
