@@ -140,7 +140,7 @@ func (g *Guard) ended(ctx context.Context, tx interface{ Commit() error }) error
 		return nil
 	}
 	open, err := g.engine.open(within(context.WithoutCancel(ctx)), sqlSession{inner})
-	if open || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) {
+	if open || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) || errors.Is(err, errNotEntered) {
 		return nil // the commit says so
 	}
 	if r, ok := tx.(interface{ Rollback() error }); ok {

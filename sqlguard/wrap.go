@@ -22,7 +22,8 @@ import (
 //     when the rows have been read to the end or are closed: check Err of the rows,
 //     and the error of Close where you stop early;
 //   - a statement in a transaction whose context carries a fence that was not
-//     entered when that began enters it first;
+//     entered when that began enters it first. If that fails, as for a fence that is
+//     not in force any more, the transaction can only be rolled back;
 //   - without a fence in the context, Exec and a transaction that is not read-only
 //     are refused with [guard.ErrNoFence]. Reads are let through. A query that may
 //     be a write, such as INSERT ... RETURNING, runs in a read-only transaction, and

@@ -324,6 +324,40 @@ func TestWrappedDeadlockInMariaDBRunsNothingMore(t *testing.T) {
 	require.NotContains(t, db.data(), "c:1")
 }
 
+// With some errors, such as a changed snapshot or a deadlock, the database has rolled
+// the transaction back when it could not enter, and the fences of before are gone.
+func TestWrappedTransactionThatCannotEnterRunsNothingMore(t *testing.T) {
+	eachWrapped(t, func(t *testing.T, db *database, wrapped *sql.DB) {
+		outer, _ := db.raised("outer", 1, "A")
+		stale, f := db.raised("inner", 1, "A")
+		db.raised("inner", 2, "B")
+		tx, err := wrapped.BeginTx(outer, nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(outer, "insert into item (id, stock) values ('a', 5)")
+		require.NoError(t, err)
+		_, err = tx.ExecContext(guard.NewContext(outer, f), "insert into item (id, stock) values ('b', 5)")
+		require.ErrorIs(t, err, guard.ErrStale)
+		for _, ctx := range []context.Context{outer, stale, t.Context()} {
+			_, err = tx.ExecContext(ctx, "insert into item (id, stock) values ('late', 5)")
+			require.ErrorContains(t, err, "has to be rolled back")
+		}
+		err = tx.Commit()
+		require.ErrorContains(t, err, "nothing was written")
+		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+		require.Empty(t, db.data())
+
+		onWrapped, err := sqlguard.New(wrapped, db.dialect, patient)
+		require.NoError(t, err)
+		err = onWrapped.InTx(outer, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(stale, "insert into item (id, stock) values ('b', 5)")
+			require.ErrorIs(t, err, guard.ErrStale)
+			return nil
+		})
+		require.ErrorContains(t, err, "nothing was written")
+		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
+	})
+}
+
 // wrappedStore has a guard on a wrapped database, and transactions of that.
 type wrappedStore struct {
 	*sqlguard.Guard

@@ -19,7 +19,7 @@ type transaction struct {
 	held     []guard.Fence   // entered when it began: no savepoint can undo that
 	readOnly bool
 	implicit bool  // of one statement
-	lost     error // the database has rolled it back by itself
+	lost     error // why it can only be rolled back, if the database has not done so: errLost or errNotEntered
 }
 
 // begin begins a transaction that enters held. entered are fences that a Guard
@@ -59,13 +59,15 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 
 // admit lets a statement into the transaction, after entering the fences of its
 // context that were not entered at the beginning. It does not remember these: a
-// rollback to a savepoint may undo them.
+// rollback to a savepoint may undo them. A fence that could not be entered ends the
+// transaction: with some errors, such as a changed snapshot, the database has rolled
+// it back, and the fences of the beginning are gone.
 func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if t.implicit {
 		return errOpenRows
 	}
 	if t.lost != nil {
-		return fmt.Errorf("sqlguard: nothing was sent, %w: %w", errLost, t.lost)
+		return fmt.Errorf("sqlguard: nothing was sent, %w", t.lost)
 	}
 	var more []guard.Fence
 	for _, f := range held {
@@ -76,11 +78,18 @@ func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if len(more) == 0 {
 		return nil
 	}
-	return enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
+	err := enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
+	if err != nil {
+		t.lost = fmt.Errorf("%w: %w", errNotEntered, err)
+	}
+	return err
 }
 
-// errLost: see transaction.lost.
-var errLost = errors.New("the database has rolled back this transaction")
+// Why a transaction was lost.
+var (
+	errLost       = errors.New("the database has rolled back this transaction")
+	errNotEntered = errors.New("a fence could not be entered in this transaction, which has to be rolled back")
+)
 
 var errOpenRows = errors.New("sqlguard: a transaction is open on this connection, or the rows of a fenced query; close them first")
 
@@ -91,7 +100,7 @@ func (t *transaction) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if t.lost == nil && t.conn.engine.rolledBack(ctx, driverSession{t.conn.inner}, err) {
-		t.lost = err
+		t.lost = fmt.Errorf("%w: %w", errLost, err)
 	}
 	if isWithin(ctx) {
 		return err // whoever fences knows what it holds, and says more
