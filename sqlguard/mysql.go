@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -88,9 +89,9 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 			return guard.Record{}, err
 		case (number == mysqlDuplicate || number == mysqlDeadlock) && time.Since(start) < s.lockTimeout && ctx.Err() == nil:
 			// Another raise inserted the row first: it is there to be locked now.
-		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, number == 0 && attempt.ended:
+		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, attempt.ended:
 			blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: err}
-			if !lookMySQL(ctx, db, attempt.id, blocked) && ctx.Err() != nil {
+			if found := attempt.ended && lookMySQL(ctx, db, attempt.id, blocked); !found && ctx.Err() != nil {
 				return guard.Record{}, err
 			}
 			return guard.Record{}, blocked
@@ -103,7 +104,7 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 // An attempt is one to raise.
 type attempt struct {
 	id    int64 // of its connection: the server knows it still when the client has given up
-	ended bool  // its time was over
+	ended bool  // its time was over before the server answered, and its connection is closed
 }
 
 // raiseMySQL tries to raise once.
@@ -123,9 +124,14 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 	ctx, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
 	defer cancel()
 	defer func() {
-		if a.ended = err != nil && ctx.Err() != nil; a.ended {
-			err = because(ctx, err)
+		if err == nil || ctx.Err() == nil {
+			return
 		}
+		// After an answer the connection is well, and will be somebody else's.
+		if a.ended = mysqlNumber(err) == 0; a.ended {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // lookMySQL will kill it
+		}
+		err = because(ctx, err)
 	}()
 	// READ COMMITTED locks no gap where the row is missing, so that the first raises
 	// of two resources do not meet.
@@ -180,8 +186,8 @@ func limitLockWait(ctx context.Context, conn session, timeout time.Duration) (re
 }
 
 // lookMySQL finds out whom the connection with this id waits for, and then ends
-// it: go-sql-driver has closed its socket, which the server does not notice while
-// it waits for a lock, and a waiting raise keeps everyone from entering.
+// it: its socket is closed, which the server does not notice while it waits for a
+// lock, and a waiting raise keeps everyone from entering.
 func lookMySQL(ctx context.Context, db *sql.DB, id int64, b *BlockedError) (found bool) {
 	if id == 0 {
 		return false
