@@ -3,7 +3,6 @@ package sqlguard
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/go-fencing/fencing/internal/sqltext"
@@ -19,9 +18,9 @@ var (
 
 // checkControl refuses a text of which a statement would begin or end a
 // transaction behind the back of the connection, so that what follows would not be
-// in the one that has entered. ROLLBACK TO a savepoint keeps what was entered before
-// it.
-func checkControl(d Dialect, text string, inTx, fenced bool) error {
+// in the one that has entered, or is read-only. ROLLBACK TO a savepoint keeps what was
+// entered before it. guarded: what follows may not be just anything.
+func checkControl(d Dialect, text string, inTx, guarded bool) error {
 	texts, ok := readings(d, text)
 	if !ok {
 		return errVersion
@@ -31,7 +30,7 @@ func checkControl(d Dialect, text string, inTx, fenced bool) error {
 			switch {
 			case s.Control == sqltext.End, s.Control == sqltext.Savepoint && !inTx: // SQLite begins a transaction there
 				return fmt.Errorf("%w: %s", errControl, s.Verb)
-			case s.Control == sqltext.Commits && fenced:
+			case s.Control == sqltext.Commits && guarded:
 				return fmt.Errorf("%w: %s", errCommits, s.Verb)
 			}
 		}
@@ -59,27 +58,4 @@ func checkHidden(text string) error {
 		}
 	}
 	return nil
-}
-
-// writing are words without which no statement writes to a table, unless it calls a
-// function that does.
-var writing = strings.Fields("insert update delete merge replace into call do load truncate returning")
-
-// plainRead reports whether a text certainly reads only, as far as a text can tell.
-// Of the others a read-only transaction shows it.
-func plainRead(d Dialect, text string) bool {
-	texts, ok := readings(d, text)
-	for _, text := range texts {
-		for _, s := range sqltext.Statements(sqltext.Dialect(d), text) {
-			switch s.Words[0] {
-			case "select", "values", "table", "with", "show", "explain", "describe", "desc", "pragma":
-			default:
-				return false
-			}
-			if slices.ContainsFunc(s.Words, func(w string) bool { return slices.Contains(writing, w) }) {
-				return false
-			}
-		}
-	}
-	return ok
 }

@@ -87,6 +87,12 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	// SQLite runs some PRAGMAs here, and a fence of ctx is entered only later.
+	if c.dialect == SQLite && !isWithin(ctx) && !c.tx.fenced() && (c.tx != nil || len(guard.Fences(ctx)) == 0) {
+		if err := c.checkReadOnly(ctx, query); err != nil {
+			return nil, err
+		}
+	}
 	inner, err := prepare(ctx, c.inner, query)
 	if err != nil {
 		return nil, Translate(err)

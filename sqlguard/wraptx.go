@@ -22,6 +22,10 @@ type transaction struct {
 	lost     error // why it can only be rolled back, if the database has not done so: errLost or errNotEntered
 }
 
+// fenced reports whether there is a transaction, and it has entered a fence when it
+// began.
+func (t *transaction) fenced() bool { return t != nil && len(t.held) > 0 }
+
 // begin begins a transaction that enters held. entered are fences that a Guard
 // enters by itself.
 func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []guard.Fence) (*transaction, error) {
@@ -105,7 +109,7 @@ func (t *transaction) explain(ctx context.Context, err error) error {
 	if isWithin(ctx) {
 		return err // whoever fences knows what it holds, and says more
 	}
-	if t.readOnly && len(t.held) == 0 && isReadOnly(err) {
+	if t.readOnly && !t.fenced() && isReadOnly(err) {
 		refused := &refusal{fmt.Errorf("sqlguard: %w in the context of a write, which ran in a read-only transaction: %w", guard.ErrNoFence, err), err}
 		t.conn.observer.Refused(ctx, refused)
 		return refused
