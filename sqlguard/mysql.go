@@ -238,14 +238,27 @@ func (*mysqlEngine) readOnly() (on, off string) { return "", "" }
 
 // open asks, in a round trip of its own: after an error with which the server has
 // rolled back the transaction, and the caller has gone on, the rest was committed
-// statement by statement, and COMMIT succeeds. MySQL does not tell whether there is
-// a transaction, but refuses in one what is for the next.
+// statement by statement, and COMMIT succeeds.
 func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 	if !e.noVariable.Load() {
-		var in int64
-		_, err := tx.row(ctx, "SELECT @@in_transaction", nil, &in)
+		var in, autocommit int64
+		_, err := tx.row(ctx, "SELECT @@in_transaction, @@autocommit", nil, &in, &autocommit)
 		if mysqlNumber(err) != mysqlUnknownVariable {
-			return in == 1, err
+			return in == 1, unknowable(autocommit, err)
+		}
+	}
+	return e.openInMySQL(ctx, tx)
+}
+
+// openInMySQL: MySQL does not tell whether there is a transaction, but refuses in one
+// what is for the next. That cannot ask about autocommit too, so the first connection
+// answers for the others.
+func (e *mysqlEngine) openInMySQL(ctx context.Context, tx session) (bool, error) {
+	if !e.noVariable.Load() {
+		var autocommit int64
+		_, err := tx.row(ctx, "SELECT @@autocommit", nil, &autocommit)
+		if err := unknowable(autocommit, err); err != nil {
+			return false, err
 		}
 		e.noVariable.Store(true)
 	}
@@ -255,6 +268,20 @@ func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 	}
 	return false, err
 }
+
+// unknowable returns why nobody knows whether a transaction is the one that was begun.
+func unknowable(autocommit int64, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("close all rows before: %w", err)
+	case autocommit == 0:
+		return errNoAutocommit
+	}
+	return nil
+}
+
+var errNoAutocommit = errors.New("autocommit is 0 on this connection, so that MySQL begins another transaction by itself when it has rolled back one; " +
+	"leave it at 1 (the data source name sets it, or SET), where a transaction is one just the same")
 
 // rolledBack: what follows a deadlock would be committed statement by statement,
 // and also what follows a timeout if innodb_rollback_on_timeout is set.

@@ -67,7 +67,9 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 //
 // In MySQL and MariaDB the commit of a transaction that is not there any more
 // succeeds. Hence a tx that is a [Tx] is asked before, in a round trip, and the
-// error is guard.ErrCommitUnknown if it had ended.
+// error is guard.ErrCommitUnknown if it had ended. Where autocommit is 0 there is always
+// a transaction, and nobody can tell which: that is an error, and nothing is committed.
+// MySQL is asked that only once.
 func (g *Guard) Commit(ctx context.Context, tx interface{ Commit() error }, fences ...guard.Fence) error {
 	if len(fences) == 0 {
 		fences = guard.Fences(ctx)
@@ -140,14 +142,14 @@ func (g *Guard) ended(ctx context.Context, tx interface{ Commit() error }) error
 		return nil
 	}
 	open, err := g.engine.open(within(context.WithoutCancel(ctx)), sqlSession{inner})
-	if open || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) || errors.Is(err, errNotEntered) {
+	if open && err == nil || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) || errors.Is(err, errNotEntered) {
 		return nil // the commit says so
 	}
 	if r, ok := tx.(interface{ Rollback() error }); ok {
 		_ = r.Rollback()
 	}
 	if err != nil {
-		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there; close all rows before: %w", err)
+		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there: %w", err)
 	}
 	return fmt.Errorf("sqlguard: commit: %w: %w", guard.ErrCommitUnknown, errEnded)
 }
