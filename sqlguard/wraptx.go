@@ -144,7 +144,7 @@ func (t *transaction) Commit() error {
 	if err == nil && fences {
 		t.conn.observer.Committed(t.ctx, t.held)
 	}
-	if err == nil || isRefusal(err) || answered(err) {
+	if err == nil || isRefusal(err) || answered(err) && !noTransaction(err) {
 		return err
 	}
 	t.conn.bad = true
