@@ -46,8 +46,8 @@ func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
 // RolledBack reports whether the database has rolled back the transaction of tx by
 // itself when a statement failed with err: MySQL and MariaDB do so after a deadlock,
 // SQLite after INSERT OR ROLLBACK. What follows would be committed statement by
-// statement, without the fence, so nothing but a rollback may follow. A lock wait
-// timeout counts, because with innodb_rollback_on_timeout it is one of these.
+// statement, without the fence, so nothing but a rollback may follow. After a lock wait
+// timeout MySQL is asked, because with innodb_rollback_on_timeout it is one of these.
 // Postgres refuses the rest by itself. [Wrap] asks this for you.
 //
 // In SQLite the answer is found by BEGIN. Where that succeeds there is another

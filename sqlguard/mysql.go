@@ -283,12 +283,18 @@ func unknowable(autocommit int64, err error) error {
 var errNoAutocommit = errors.New("autocommit is 0 on this connection, so that MySQL begins another transaction by itself when it has rolled back one; " +
 	"leave it at 1 (the data source name sets it, or SET), where a transaction is one just the same")
 
-// rolledBack: what follows a deadlock would be committed statement by statement,
-// and also what follows a timeout if innodb_rollback_on_timeout is set.
-func (*mysqlEngine) rolledBack(_ context.Context, _ session, err error) bool {
+// rolledBack: what follows a deadlock would be committed statement by statement. A
+// timeout ends the transaction only where innodb_rollback_on_timeout is set, and NOWAIT
+// is one in MariaDB; so that is asked.
+func (e *mysqlEngine) rolledBack(ctx context.Context, tx session, err error) bool {
 	switch mysqlNumber(err) {
-	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlLockTableFull, mysqlRecordChanged:
+	case mysqlDeadlock, mysqlLockTableFull, mysqlRecordChanged:
 		return true
+	case mysqlLockWaitTimeout:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+		defer cancel()
+		open, err := e.open(ctx, tx)
+		return err != nil || !open
 	}
 	return false
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
@@ -324,6 +325,29 @@ func TestWrappedDeadlockInMariaDBRunsNothingMore(t *testing.T) {
 	require.NotContains(t, db.data(), "c:1")
 }
 
+// A lock wait timeout undoes the statement alone, unless innodb_rollback_on_timeout is
+// set, and in MariaDB NOWAIT is one.
+func TestWrappedTransactionInMariaDBGoesOnAfterALockWaitTimeout(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect))
+	db.must("insert into item (id, stock) values ('a', 5)")
+	other, err := db.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = other.Exec("update item set stock = 6")
+	require.NoError(t, err)
+	ctx, _ := db.raised("r", 33, "A")
+	tx, err := wrapped.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	err = tx.QueryRow("select stock from item for update nowait").Scan(new(int))
+	require.ErrorContains(t, err, "1205")
+	require.NoError(t, other.Rollback())
+	_, err = tx.Exec("update item set stock = 7")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	require.Equal(t, 7, db.stock("a"))
+}
+
 // With some errors, such as a changed snapshot or a deadlock, the database has rolled
 // the transaction back when it could not enter, and the fences of before are gone.
 func TestWrappedTransactionThatCannotEnterRunsNothingMore(t *testing.T) {
@@ -356,6 +380,29 @@ func TestWrappedTransactionThatCannotEnterRunsNothingMore(t *testing.T) {
 		require.ErrorContains(t, err, "nothing was written")
 		require.NotErrorIs(t, err, guard.ErrCommitUnknown)
 	})
+}
+
+// With _txlock=immediate BEGIN takes the write lock, and waits for it no less.
+func TestWrappedTransactionWaitsForTheWriteLockAtBegin(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, target{"sqlite", sqlguard.SQLite, func(t testing.TB) driver.Connector {
+		return dsnConnector{openSQLite(t, "journal_mode(wal)").(dsnConnector).dsn + "&_txlock=immediate"}
+	}})
+	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect, patient))
+	ctx, _ := db.raised("r", 1, "A")
+	first, err := wrapped.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	second := background(t, func() error {
+		_, err := wrapped.ExecContext(ctx, "insert into item values ('b', 1)")
+		return err
+	})
+	const limit = 200 * time.Millisecond
+	start := time.Now()
+	_, err = db.openDB(sqlguard.Wrap(db.connector, db.dialect, sqlguard.WithLockTimeout(limit))).ExecContext(ctx, "insert into item values ('c', 1)")
+	require.True(t, sqlguard.Retryable(err), "%v", err)
+	require.Greater(t, time.Since(start), limit/2)
+	require.NoError(t, first.Commit())
+	require.NoError(t, second())
 }
 
 // wrappedStore has a guard on a wrapped database, and transactions of that.

@@ -38,7 +38,14 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 		begin, after = c.engine.begins(sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly})
 		options.ReadOnly = begin.ReadOnly
 	}
-	inner, err := beginOn(within(ctx), c.inner, options)
+	var inner driver.Tx
+	begin := func() (err error) { inner, err = beginOn(within(ctx), c.inner, options); return err }
+	var err error
+	if len(held) > 0 && c.dialect == SQLite { // some drivers take the write lock here, with _txlock=immediate
+		_, err = untilFree(ctx, c.lockTimeout, enterPoll, begin)
+	} else {
+		err = begin()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
