@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-fencing/fencing/internal/sqltext"
@@ -13,6 +14,7 @@ var (
 	errHidden  = errors.New("sqlguard: what this statement runs cannot be seen, and may end the transaction; prepare statements through database/sql; nothing was sent")
 	errUse     = errors.New("sqlguard: USE would lead the connection, and all who have it later, to other fences; name the database in the statement, or open another *sql.DB; nothing was sent")
 	errVersion = fmt.Errorf("sqlguard: the server's version decides what it runs of this text, which has more than %d comments like /*! */, or comments within one; nothing was sent", maxVersioned)
+	errQuotes  = errors.New("sqlguard: a setting of the server decides where a string with a backslash before a quote ends, and what the rest of this text is; pass strings as arguments, or send one statement without a semicolon; nothing was sent")
 	errCommits = errors.New("sqlguard: MySQL commits a transaction before this statement, which would run without a fence; run it without one, on a database that is not wrapped or has WithPassThrough; nothing was sent")
 )
 
@@ -32,6 +34,8 @@ func checkControl(d Dialect, text string, inTx, guarded bool) error {
 				return fmt.Errorf("%w: %s", errControl, s.Verb)
 			case s.Control == sqltext.Commits && guarded:
 				return fmt.Errorf("%w: %s", errCommits, s.Verb)
+			case s.Control == sqltext.Unknown && s.Verb == "" && guarded:
+				return errQuotes
 			}
 		}
 		if d == MySQL {
@@ -44,8 +48,12 @@ func checkControl(d Dialect, text string, inTx, guarded bool) error {
 }
 
 // checkHidden refuses what leads to a text, or to fences, that nobody sees here; also
-// after the settings of SET STATEMENT ... FOR.
+// after the settings of SET STATEMENT ... FOR. Most texts are one statement that begins
+// with another word, and may be long.
 func checkHidden(text string) error {
+	if !strings.Contains(text, ";") && !hides(text) {
+		return nil
+	}
 	for _, s := range sqltext.Statements(sqltext.MySQL, text) {
 		for i, w := range s.Words {
 			switch {
@@ -58,4 +66,16 @@ func checkHidden(text string) error {
 		}
 	}
 	return nil
+}
+
+// hides reports whether the first statement of a text may be for checkHidden.
+func hides(text string) bool {
+	for len(text) > 0 {
+		kind, size, _ := sqltext.Next(sqltext.MySQL, text)
+		if !kind.IsBlank() {
+			return slices.Contains([]string{"set", "execute", "prepare", "use"}, strings.ToLower(text[:size]))
+		}
+		text = text[size:]
+	}
+	return false
 }

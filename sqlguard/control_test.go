@@ -47,7 +47,10 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 		{sqlguard.MySQL, "-- x\r'\n; commit --'", true},
 		{sqlguard.SQLite, "-- x\r'\n; commit --'", true},
 		{sqlguard.Postgres, `select '\'; commit`, true},
-		{sqlguard.MySQL, `select '\'; commit'`, false},
+		{sqlguard.MySQL, `select '\'; commit'`, true}, // with NO_BACKSLASH_ESCAPES
+		{sqlguard.MySQL, `select 'it\'s'`, false},
+		{sqlguard.MySQL, `select 'a\n'; select "\\x;"`, false},
+		{sqlguard.Postgres, `select '\''; commit; select '\''`, true}, // with standard_conforming_strings off
 		{sqlguard.SQLite, `select '\'; commit`, true},
 		{sqlguard.Postgres, "prepare transaction 'x'", true},
 		{sqlguard.Postgres, "prepare s as select 1", false},
