@@ -28,8 +28,10 @@ import (
 // deadlock, MySQL and MariaDB roll the whole transaction back by themselves, and so
 // does SQLite for INSERT OR ROLLBACK, RAISE(ROLLBACK) and a full disk. What fn runs
 // after that is committed statement by statement and without a fence. InTx says so,
-// but it cannot take that back. On a database of [Wrap] nothing is run after such an
-// error: use that for code which swallows errors, or runs a statement again.
+// but it cannot take that back; and in SQLite it does not see it if fn goes on with a
+// SAVEPOINT that it does not release, which begins another transaction. On a database
+// of [Wrap] nothing is run after such an error: use that for code which swallows
+// errors, or runs a statement again.
 //
 // InTx does not retry. Where [Retryable] says that the error may go away, call
 // InTx again: fn runs anew, and so does the check of the fence.
