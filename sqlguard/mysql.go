@@ -283,14 +283,14 @@ func unknowable(autocommit int64, err error) error {
 var errNoAutocommit = errors.New("autocommit is 0 on this connection, so that MySQL begins another transaction by itself when it has rolled back one; " +
 	"leave it at 1 (the data source name sets it, or SET), where a transaction is one just the same")
 
-// rolledBack: what follows a deadlock would be committed statement by statement. A
-// timeout ends the transaction only where innodb_rollback_on_timeout is set, and NOWAIT
-// is one in MariaDB; so that is asked.
+// rolledBack: what follows a deadlock would be committed statement by statement,
+// and also what follows a timeout if innodb_rollback_on_timeout is set. MariaDB
+// answers NOWAIT with a timeout too.
 func (e *mysqlEngine) rolledBack(ctx context.Context, tx session, err error) bool {
-	switch mysqlNumber(err) {
-	case mysqlDeadlock, mysqlLockTableFull, mysqlRecordChanged:
+	switch number := mysqlNumber(err); {
+	case number == mysqlDeadlock, number == mysqlLockTableFull, number == mysqlRecordChanged:
 		return true
-	case mysqlLockWaitTimeout:
+	case number == mysqlLockWaitTimeout, err == nil:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
 		defer cancel()
 		open, err := e.open(ctx, tx)
