@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -113,26 +114,49 @@ func (m migration) failed(what string, err error) error {
 }
 
 // run calls work alone in the database, on one connection, unless the schema is done,
-// which it sees without a lock.
+// which it sees without a lock. SQLite has no queue for its lock: there an attempt,
+// which does all or nothing, is repeated until the lock timeout is over.
 func (m migration) run(ctx context.Context, db *sql.DB, what string, done func(version int) bool, work func(conn *sql.Conn, version int) error) error {
 	if db == nil {
 		return m.failed(what, errNilDatabase)
 	}
+	err := m.attempt(ctx, db, done, work)
+	for start := time.Now(); m.dialect == dialectSQLite && isBusy(err); err = m.attempt(ctx, db, done, work) {
+		if time.Since(start) > m.lockTimeout {
+			err = fmt.Errorf("waiting for others took longer than %v: %w", m.lockTimeout, err)
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return m.failed(what, fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		case <-time.After(busyPoll):
+		}
+	}
+	return m.failed(what, err)
+}
+
+const busyPoll = 10 * time.Millisecond
+
+// isBusy reports whether another connection has a lock of SQLite, by the one thing that
+// the errors of its drivers have in common.
+func isBusy(err error) bool { return err != nil && strings.Contains(err.Error(), " is locked") }
+
+func (m migration) attempt(ctx context.Context, db *sql.DB, done func(version int) bool, work func(conn *sql.Conn, version int) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return m.failed(what, err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	version, err := m.knownVersion(ctx, conn)
 	if err != nil || done(version) {
-		return m.failed(what, err)
+		return err
 	}
-	return m.failed(what, m.locked(ctx, conn, func() error {
+	return m.locked(ctx, conn, func() error {
 		if version, err = m.knownVersion(ctx, conn); err != nil || done(version) {
 			return err
 		}
 		return work(conn, version)
-	}))
+	})
 }
 
 func (m migration) knownVersion(ctx context.Context, conn *sql.Conn) (int, error) {

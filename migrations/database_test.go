@@ -86,7 +86,7 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 func TestUpDBOfASchemaThatIsThereTakesNoLock(t *testing.T) {
 	locks := map[string][2]string{
 		"postgres": {"BEGIN; SELECT pg_advisory_xact_lock(5070437, 1)", "ROLLBACK"},
-		"mysql":    {"DO GET_LOCK('fencing_migration', 0)", "DO RELEASE_LOCK('fencing_migration')"},
+		"mysql":    {"DO GET_LOCK('fencing_migration', 20)", "DO RELEASE_LOCK('fencing_migration')"},
 		"sqlite":   {"BEGIN IMMEDIATE", "ROLLBACK"},
 	}
 	eachDialect(t, func(t *testing.T, dialect string, db *sql.DB) {
@@ -105,6 +105,41 @@ func TestUpDBOfASchemaThatIsThereTakesNoLock(t *testing.T) {
 		_, err = other.ExecContext(t.Context(), locks[dialect][1])
 		require.NoError(t, err)
 	})
+}
+
+// Whatever the busy timeout of the connection is, which is 0 unless somebody sets it.
+func TestUpDBOfSQLiteWaitsForTheLockTimeout(t *testing.T) {
+	t.Parallel()
+	for _, journal := range []string{"wal", "delete"} {
+		dsn := "file:" + filepath.Join(t.TempDir(), "test.db") + "?_pragma=journal_mode(" + journal + ")"
+		open := func() *sql.DB {
+			db, err := sql.Open("sqlite", dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			return db
+		}
+		other, err := open().Conn(t.Context())
+		require.NoError(t, err)
+		_, err = other.ExecContext(t.Context(), "BEGIN EXCLUSIVE")
+		require.NoError(t, err)
+		err = migrations.UpDB(t.Context(), open(), "sqlite", migrations.WithLockTimeout(50*time.Millisecond))
+		require.ErrorContains(t, err, "waiting for others took longer than 50ms")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, migrations.UpDB(ctx, open(), "sqlite"), context.DeadlineExceeded)
+
+		errs := make(chan error, 8)
+		for range cap(errs) {
+			db := open()
+			go func() { errs <- migrations.UpDB(t.Context(), db, "sqlite", migrations.WithLockTimeout(time.Minute)) }()
+		}
+		_, err = other.ExecContext(t.Context(), "ROLLBACK")
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+	}
 }
 
 // The wait for another migration must not leave a session with what it knew about

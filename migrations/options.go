@@ -56,7 +56,8 @@ func To(version int) Option {
 }
 
 // WithLockTimeout bounds each wait of [Up] and [Down] for a lock, that of
-// another migration included. Defaults to 10s.
+// another migration included, and of [UpDB] and [DownDB] as well; in SQLite that is the
+// whole of the call, besides the busy timeout of the connection. Defaults to 10s.
 func WithLockTimeout(d time.Duration) Option {
 	return func(o *options) error {
 		o.lockTimeout = d

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -50,6 +51,16 @@ func TestOnlyAnErrorIsAnAnswerToACommit(t *testing.T) {
 		{&pgconn.PgError{Severity: "ERROR", Code: "23505"}, false},
 		{&pqError{Code: "23505"}, false},
 		{errors.New("pq: Could not complete operation in a failed transaction"), false},
+		{errors.New("pq: could not complete operation in a failed transaction"), false}, // since lib/pq 1.11
+		{&mysql.MySQLError{Number: 1213}, false},
+		{&mysql.MySQLError{Number: 3101}, false},
+		{ncrucesCode(5), false},
+		{&mysql.MySQLError{Number: 1053}, true},
+		{&mysql.MySQLError{Number: 1927}, true},
+		{&mysql.MySQLError{Number: 2013}, true}, // of a proxy
+		{&mysql.MySQLError{Number: 9001}, true},
+		{&pgconn.PgError{Severity: "ERROR", Code: "57P01"}, true},
+		{&pgconn.PgError{Severity: "ERROR", Code: "40003"}, true},
 		{&pgconn.PgError{Severity: "PANIC", Code: "XX000"}, true},
 		{&pgconn.PgError{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100"}, true},
 		{&pgconn.PgError{Severity: "FATAL", Code: "XX000"}, true},
@@ -64,6 +75,20 @@ func TestOnlyAnErrorIsAnAnswerToACommit(t *testing.T) {
 		require.ErrorIs(t, err, c.err)
 		require.Equal(t, c.unknown, errors.Is(err, guard.ErrCommitUnknown), "%v", c.err)
 	}
+}
+
+// A commit that finds no transaction has not rolled anything back.
+func TestWrappedCommitWithoutATransactionIsUnknown(t *testing.T) {
+	t.Parallel()
+	db, wrapped, _ := newFaulty(t, func(f *faulty) {
+		f.commit = func(commit func() error) error { return errors.Join(commit(), commit()) }
+	})
+	ctx, _ := db.raised("r", 1, "A")
+	tx, err := wrapped.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	err = tx.Commit()
+	require.ErrorContains(t, err, "no transaction is active")
+	require.ErrorIs(t, err, guard.ErrCommitUnknown)
 }
 
 // A raise whose commit was answered too late has not been blocked, and it may have

@@ -29,6 +29,7 @@
 // fenced transaction, [Guard.InTx] finds out when it is too late. After a deadlock the
 // transaction is gone as well, as in SQLite after INSERT OR ROLLBACK, and a function
 // that goes on writes without a fence: [Wrap] prevents that, InTx only reports it.
+// Leave autocommit at 1: where it is 0 InTx cannot find out, and commits nothing.
 // Tables must be InnoDB. The table of fences is that of the connection's database:
 // never change that by USE on a connection of the pool.
 //

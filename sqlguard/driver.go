@@ -232,6 +232,9 @@ func assign(dest any, v driver.Value) (err error) {
 		case int64:
 			*dest = v
 			return nil
+		case uint64: // of a variable
+			*dest = int64(v)
+			return nil
 		case string:
 			*dest, err = strconv.ParseInt(v, 10, 64)
 			return err

@@ -18,6 +18,7 @@ import (
 // Error numbers of MySQL and MariaDB.
 const (
 	mysqlRecordChanged     = 1020 // ER_CHECKREAD, with innodb_snapshot_isolation
+	mysqlShutdown          = 1053 // ER_SERVER_SHUTDOWN
 	mysqlDuplicate         = 1062 // ER_DUP_ENTRY
 	mysqlTableAccessDenied = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	mysqlNoSuchTable       = 1146 // ER_NO_SUCH_TABLE
@@ -27,6 +28,7 @@ const (
 	mysqlDeadlock          = 1213 // ER_LOCK_DEADLOCK
 	mysqlInTransaction     = 1568 // ER_CANT_CHANGE_TX_CHARACTERISTICS
 	mysqlReadOnly          = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+	mysqlKilled            = 1927 // ER_CONNECTION_KILLED
 )
 
 // Result codes of SQLite: the primary ones, which are the low byte.
@@ -97,15 +99,26 @@ func mysqlNumber(err error) int {
 	return 0
 }
 
-// sqliteCode returns the result code of an error of SQLite, or 0. The pure Go
-// drivers have the method Code, mattn/go-sqlite3 has fields.
+// sqliteCode returns the result code of an error of SQLite, or 0. modernc.org/sqlite
+// has the method Code, mattn/go-sqlite3 the field ExtendedCode, and ncruces/go-sqlite3 a
+// method of that name, if the error is not the code itself.
 func sqliteCode(err error) int {
 	for e := range chain(err) {
 		if coded, ok := e.(interface{ Code() int }); ok {
 			return coded.Code()
 		}
-		if f := field(e, "ExtendedCode"); f.IsValid() && f.CanInt() {
+		f, own := field(e, "ExtendedCode"), reflect.ValueOf(e)
+		if m := own.MethodByName("ExtendedCode"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
+			f = m.Call(nil)[0]
+		} else if own.Kind() == reflect.Uint16 {
+			f = own
+		}
+		switch {
+		case !f.IsValid():
+		case f.CanInt():
 			return int(f.Int())
+		case f.CanUint():
+			return int(f.Uint())
 		}
 	}
 	return 0
@@ -159,7 +172,10 @@ func answered(err error) bool {
 		severity := severityOf(err)
 		return (severity == "ERROR" || severity == "") && !strings.HasPrefix(state, "08") && !strings.HasPrefix(state, "57P0") && state != "40003"
 	}
-	return commitRolledBack(err) || mysqlNumber(err) != 0 || sqliteCode(err) != 0
+	if number := mysqlNumber(err); number != 0 {
+		return (number < 2000 || number > 2999) && number < 9000 && number != mysqlShutdown && number != mysqlKilled
+	}
+	return commitRolledBack(err) || sqliteCode(err) != 0
 }
 
 // commitRolledBack reports whether Postgres has answered a COMMIT by a rollback,
@@ -167,9 +183,9 @@ func answered(err error) bool {
 // texts for that.
 func commitRolledBack(err error) bool {
 	for e := range chain(err) {
-		switch e.Error() {
-		case "commit unexpectedly resulted in rollback", // pgx.ErrTxCommitRollback
-			"pq: Could not complete operation in a failed transaction": // pq.ErrInFailedTransaction
+		text := e.Error()
+		if text == "commit unexpectedly resulted in rollback" || // pgx.ErrTxCommitRollback
+			strings.EqualFold(text, "pq: could not complete operation in a failed transaction") { // pq.ErrInFailedTransaction, whose C was a capital
 			return true
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/servertest"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -93,6 +95,37 @@ func TestInTxTellsThatItsTransactionHadEnded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where autocommit is 0 another transaction begins by itself after the one that was
+// lost: that there is one means nothing.
+func TestInTxCommitsNothingWithoutAutocommit(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	db.must("insert into item values ('a', 0), ('b', 0), ('stock', 100)")
+	config, err := mysql.ParseDSN(servertest.MariaDB(t))
+	require.NoError(t, err)
+	config.DBName = one[string](db, "select database()")
+	config.Params = map[string]string{"autocommit": "0"}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	g, err := sqlguard.New(db.openDB(connector), db.dialect)
+	require.NoError(t, err)
+	ctx, _ := db.raised("r", 1, "A")
+	err = g.InTx(ctx, func(tx *sql.Tx) error {
+		require.Error(t, db.lose(tx))
+		db.raised("r", 2, "B")
+		_, err := tx.Exec("update item set stock = 70 where id = 'stock'")
+		return err
+	})
+	require.ErrorContains(t, err, "autocommit is 0")
+	require.Equal(t, 100, db.stock("stock"))
+
+	tx, err := db.openDB(connector).BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = sqlguard.OpenInMySQL(t.Context(), tx)
+	require.ErrorContains(t, err, "autocommit is 0")
+	require.NoError(t, tx.Rollback())
 }
 
 func TestMySQLWithoutAVariableIsAskedInAnotherWay(t *testing.T) {

@@ -34,7 +34,9 @@ var errOldSnapshot = errors.New("this transaction began to read before the fence
 //
 // Some of them are ambiguous: the other transaction may have been a rival's raise,
 // or just another writer. Run [Guard.InTx] again; the fence is entered again, and
-// the second answer is definite. A refused fence is never retryable.
+// the second answer is definite. A refused fence is never retryable, although in
+// Postgres ErrNotRaised is not definite above READ COMMITTED if the transaction has
+// read before the resource's first raise, which it does not see.
 func Retryable(err error) bool {
 	for _, definite := range []error{guard.ErrStale, guard.ErrNotRaised, guard.ErrNoFence, guard.ErrCommitUnknown, guard.ErrBlocked} {
 		if errors.Is(err, definite) {

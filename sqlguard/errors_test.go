@@ -34,6 +34,17 @@ type cgoCode int
 
 func (e cgoError) Error() string { return fmt.Sprint("sqlite3: ", int(e.ExtendedCode)) }
 
+// ncrucesError and ncrucesCode are shaped as those of ncruces/go-sqlite3, which
+// returns either.
+type (
+	ncrucesError struct{ code ncrucesCode }
+	ncrucesCode  uint16
+)
+
+func (e *ncrucesError) Error() string             { return e.code.Error() }
+func (e *ncrucesError) ExtendedCode() ncrucesCode { return e.code }
+func (e ncrucesCode) Error() string               { return fmt.Sprint("sqlite3: ", uint16(e)) }
+
 func TestTranslateReadsTheErrorsOfDrivers(t *testing.T) {
 	t.Parallel()
 	a, b := fence("a", 33, "A"), fence("b", 7, "B")
@@ -74,12 +85,14 @@ func TestRetryable(t *testing.T) {
 		cgoError{5, 5},
 		cgoError{5, 517},
 		cgoError{6, 262},
+		&ncrucesError{261}, ncrucesCode(5),
 	} {
 		require.True(t, sqlguard.Retryable(err), "%v", err)
 	}
 	for _, err := range []error{
 		nil, errors.New("x"), &pgconn.PgError{Code: "23505"}, &mysql.MySQLError{Number: 1062},
 		cgoError{19, 2067},
+		&ncrucesError{2067}, ncrucesCode(2067),
 		&guard.StaleError{}, fmt.Errorf("%w: %w", guard.ErrCommitUnknown, &mysql.MySQLError{Number: 1213}), guard.ErrBlocked,
 		struct{ error }{errors.New("Error 1213 in a text")},
 	} {

@@ -10,9 +10,7 @@ var (
 
 // OpenInMySQL asks as in MySQL, also in MariaDB.
 func OpenInMySQL(ctx context.Context, tx Tx) (bool, error) {
-	e := &mysqlEngine{}
-	e.noVariable.Store(true)
-	return e.open(ctx, sqlSession{tx})
+	return new(mysqlEngine).openInMySQL(ctx, sqlSession{tx})
 }
 
 // FenceTable is what the migrations have to make.

@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -88,9 +89,9 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 			return guard.Record{}, err
 		case (number == mysqlDuplicate || number == mysqlDeadlock) && time.Since(start) < s.lockTimeout && ctx.Err() == nil:
 			// Another raise inserted the row first: it is there to be locked now.
-		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, number == 0 && attempt.ended:
+		case number == mysqlLockWaitTimeout, number == mysqlDeadlock, attempt.ended:
 			blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: err}
-			if !lookMySQL(ctx, db, attempt.id, blocked) && ctx.Err() != nil {
+			if found := attempt.ended && lookMySQL(ctx, db, attempt.id, blocked); !found && ctx.Err() != nil {
 				return guard.Record{}, err
 			}
 			return guard.Record{}, blocked
@@ -103,7 +104,7 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 // An attempt is one to raise.
 type attempt struct {
 	id    int64 // of its connection: the server knows it still when the client has given up
-	ended bool  // its time was over
+	ended bool  // its time was over before the server answered, and its connection is closed
 }
 
 // raiseMySQL tries to raise once.
@@ -123,9 +124,14 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 	ctx, cancel := context.WithTimeoutCause(ctx, s.lockTimeout, fmt.Errorf("the lock timeout of %v is over", s.lockTimeout))
 	defer cancel()
 	defer func() {
-		if a.ended = err != nil && ctx.Err() != nil; a.ended {
-			err = because(ctx, err)
+		if err == nil || ctx.Err() == nil {
+			return
 		}
+		// After an answer the connection is well, and will be somebody else's.
+		if a.ended = mysqlNumber(err) == 0; a.ended {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // lookMySQL will kill it
+		}
+		err = because(ctx, err)
 	}()
 	// READ COMMITTED locks no gap where the row is missing, so that the first raises
 	// of two resources do not meet.
@@ -180,8 +186,8 @@ func limitLockWait(ctx context.Context, conn session, timeout time.Duration) (re
 }
 
 // lookMySQL finds out whom the connection with this id waits for, and then ends
-// it: go-sql-driver has closed its socket, which the server does not notice while
-// it waits for a lock, and a waiting raise keeps everyone from entering.
+// it: its socket is closed, which the server does not notice while it waits for a
+// lock, and a waiting raise keeps everyone from entering.
 func lookMySQL(ctx context.Context, db *sql.DB, id int64, b *BlockedError) (found bool) {
 	if id == 0 {
 		return false
@@ -232,14 +238,27 @@ func (*mysqlEngine) readOnly() (on, off string) { return "", "" }
 
 // open asks, in a round trip of its own: after an error with which the server has
 // rolled back the transaction, and the caller has gone on, the rest was committed
-// statement by statement, and COMMIT succeeds. MySQL does not tell whether there is
-// a transaction, but refuses in one what is for the next.
+// statement by statement, and COMMIT succeeds.
 func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 	if !e.noVariable.Load() {
-		var in int64
-		_, err := tx.row(ctx, "SELECT @@in_transaction", nil, &in)
+		var in, autocommit int64
+		_, err := tx.row(ctx, "SELECT @@in_transaction, @@autocommit", nil, &in, &autocommit)
 		if mysqlNumber(err) != mysqlUnknownVariable {
-			return in == 1, err
+			return in == 1, unknowable(autocommit, err)
+		}
+	}
+	return e.openInMySQL(ctx, tx)
+}
+
+// openInMySQL: MySQL does not tell whether there is a transaction, but refuses in one
+// what is for the next. That cannot ask about autocommit too, so the first connection
+// answers for the others.
+func (e *mysqlEngine) openInMySQL(ctx context.Context, tx session) (bool, error) {
+	if !e.noVariable.Load() {
+		var autocommit int64
+		_, err := tx.row(ctx, "SELECT @@autocommit", nil, &autocommit)
+		if err := unknowable(autocommit, err); err != nil {
+			return false, err
 		}
 		e.noVariable.Store(true)
 	}
@@ -249,6 +268,20 @@ func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 	}
 	return false, err
 }
+
+// unknowable returns why nobody knows whether a transaction is the one that was begun.
+func unknowable(autocommit int64, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("close all rows before: %w", err)
+	case autocommit == 0:
+		return errNoAutocommit
+	}
+	return nil
+}
+
+var errNoAutocommit = errors.New("autocommit is 0 on this connection, so that MySQL begins another transaction by itself when it has rolled back one; " +
+	"leave it at 1 (the data source name sets it, or SET), where a transaction is one just the same")
 
 // rolledBack: what follows a deadlock would be committed statement by statement,
 // and also what follows a timeout if innodb_rollback_on_timeout is set. MariaDB

@@ -110,3 +110,27 @@ func TestS25_MySQLRefusesASnapshotFromBeforeTheRaise(t *testing.T) {
 		})
 	}
 }
+
+// The server may give up before the raise does, if its own limit is shorter. Then the
+// connection is well, and may be somebody else's by the time.
+func TestMySQLRaiseEndsNoConnectionOnWhichTheServerHasAnswered(t *testing.T) {
+	t.Parallel()
+	impatient := mariadb
+	impatient.open = func(t testing.TB) driver.Connector {
+		return openMariaDB(t, func(c *mysql.Config) { c.Params = map[string]string{"innodb_lock_wait_timeout": "1"} })
+	}
+	db := newDatabase(t, impatient)
+	ctx, _ := db.raised("r", 1, "A")
+	other := db.openDB(db.connector)
+	holder, err := sqlguard.New(other, db.dialect)
+	require.NoError(t, err)
+	tx, err := holder.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	db.db.SetMaxOpenConns(1)
+	connection := one[int](db, "select connection_id()")
+	err = db.guard.Raise(t.Context(), fence("r", 2, "B"))
+	require.ErrorIs(t, err, guard.ErrBlocked)
+	require.ErrorContains(t, err, "1205")
+	require.Equal(t, connection, one[int](db, "select connection_id()"))
+	require.NoError(t, tx.Rollback())
+}

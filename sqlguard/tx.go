@@ -28,8 +28,10 @@ import (
 // deadlock, MySQL and MariaDB roll the whole transaction back by themselves, and so
 // does SQLite for INSERT OR ROLLBACK, RAISE(ROLLBACK) and a full disk. What fn runs
 // after that is committed statement by statement and without a fence. InTx says so,
-// but it cannot take that back. On a database of [Wrap] nothing is run after such an
-// error: use that for code which swallows errors, or runs a statement again.
+// but it cannot take that back; and in SQLite it does not see it if fn goes on with a
+// SAVEPOINT that it does not release, which begins another transaction. On a database
+// of [Wrap] nothing is run after such an error: use that for code which swallows
+// errors, or runs a statement again.
 //
 // InTx does not retry. Where [Retryable] says that the error may go away, call
 // InTx again: fn runs anew, and so does the check of the fence.
@@ -67,7 +69,9 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 //
 // In MySQL and MariaDB the commit of a transaction that is not there any more
 // succeeds. Hence a tx that is a [Tx] is asked before, in a round trip, and the
-// error is guard.ErrCommitUnknown if it had ended.
+// error is guard.ErrCommitUnknown if it had ended. Where autocommit is 0 there is always
+// a transaction, and nobody can tell which: that is an error, and nothing is committed.
+// MySQL is asked that only once.
 func (g *Guard) Commit(ctx context.Context, tx interface{ Commit() error }, fences ...guard.Fence) error {
 	if len(fences) == 0 {
 		fences = guard.Fences(ctx)
@@ -140,14 +144,14 @@ func (g *Guard) ended(ctx context.Context, tx interface{ Commit() error }) error
 		return nil
 	}
 	open, err := g.engine.open(within(context.WithoutCancel(ctx)), sqlSession{inner})
-	if open || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) {
+	if open && err == nil || errors.Is(err, sql.ErrTxDone) || errors.Is(err, errLost) || errors.Is(err, errNotEntered) {
 		return nil // the commit says so
 	}
 	if r, ok := tx.(interface{ Rollback() error }); ok {
 		_ = r.Rollback()
 	}
 	if err != nil {
-		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there; close all rows before: %w", err)
+		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there: %w", err)
 	}
 	return fmt.Errorf("sqlguard: commit: %w: %w", guard.ErrCommitUnknown, errEnded)
 }

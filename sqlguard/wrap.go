@@ -22,7 +22,8 @@ import (
 //     when the rows have been read to the end or are closed: check Err of the rows,
 //     and the error of Close where you stop early;
 //   - a statement in a transaction whose context carries a fence that was not
-//     entered when that began enters it first;
+//     entered when that began enters it first. If that fails, as for a fence that is
+//     not in force any more, the transaction can only be rolled back;
 //   - without a fence in the context, Exec and a transaction that is not read-only
 //     are refused with [guard.ErrNoFence]. Reads are let through. A query that may
 //     be a write, such as INSERT ... RETURNING, runs in a read-only transaction, and
@@ -33,12 +34,18 @@ import (
 // [guard.ErrCommitUnknown]. Transaction control by SQL is refused, apart from
 // savepoints, and so are in MySQL and MariaDB USE, and PREPARE and EXECUTE, whose text
 // is hidden, and in a fenced transaction statements that MySQL commits implicitly.
-// Without a fence a PRAGMA of SQLite is refused that may do more than read. After an error with which MySQL or SQLite has rolled back the
-// transaction by itself nothing more is run in it.
+// After an error with which MySQL or SQLite has rolled back the transaction by itself
+// nothing more is run in it.
 //
-// It does not see what a function does that a SELECT calls, and not the inside of
-// a procedure or of EXECUTE: in MySQL these can commit. Run migrations on a database that is not
-// wrapped. What [database/sql.Conn.Raw] hands out is this package's connection.
+// Without a fence there is no way around the read-only transaction: statements that
+// commit implicitly are guard.ErrNoFence too, and so are a PRAGMA of SQLite that may do
+// more than read, and in Postgres DO, and SET and RESET of what makes a transaction
+// read-only.
+//
+// It does not see what a function does that a SELECT calls, and not the inside of a
+// procedure or of EXECUTE: in MySQL these can commit, and up to Postgres 15 they can
+// make a read-only transaction one that writes. Run migrations on a database that is
+// not wrapped. What [database/sql.Conn.Raw] hands out is this package's connection.
 //
 // A mistake in the arguments is reported by the first connection. Of the options
 // [WithSchema], [WithLockTimeout], [WithIdleTimeout] and [WithObserver] are those of
@@ -109,12 +116,16 @@ func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guar
 		return asItIs, nil, nil
 	}
 	held := guard.Fences(ctx)
-	hasFence := len(held) > 0 || c.tx != nil && len(c.tx.held) > 0
-	if err := checkControl(c.dialect, query, c.tx != nil, hasFence); err != nil {
-		return 0, nil, err
+	hasFence := len(held) > 0 || c.tx.fenced()
+	err := checkControl(c.dialect, query, c.tx != nil, hasFence || !c.passThrough)
+	switch {
+	case errors.Is(err, errCommits) && !hasFence:
+		err = c.noFence(ctx, "statement", ", and before it MySQL commits the transaction that it would run in")
+	case err == nil && !hasFence:
+		err = c.checkReadOnly(ctx, query)
 	}
-	if c.dialect == SQLite && !hasFence && !c.passThrough && !pragmasRead(query) {
-		return 0, nil, c.noFence(ctx, "pragma", ", and it may change something")
+	if err != nil {
+		return 0, nil, err
 	}
 	switch {
 	case c.tx != nil:
@@ -129,4 +140,13 @@ func (c *conn) door(ctx context.Context, query string, reads bool) (door, []guar
 		return asItIs, nil, nil
 	}
 	return readOnly, nil, nil
+}
+
+// checkReadOnly refuses a statement without a fence that may do what no read-only
+// transaction prevents.
+func (c *conn) checkReadOnly(ctx context.Context, query string) error {
+	if c.passThrough || keepsReadOnly(c.dialect, query) {
+		return nil
+	}
+	return c.noFence(ctx, "statement", ", and it may change the database, or whether its transaction is read-only")
 }

@@ -266,64 +266,6 @@ func TestS34_WrappedSavepointRollbackKeepsTheFence(t *testing.T) {
 	})
 }
 
-// The database rolls the transaction back by itself, and what the program sends
-// afterwards would be committed one by one.
-func TestWrappedTransactionThatTheDatabaseEndedRunsNothingMore(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t, sqliteWAL)
-	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect))
-	db.must("insert into item (id, stock) values ('a', 5), ('b', 5)")
-	ctx, _ := db.raised("r", 33, "A")
-	tx, err := wrapped.BeginTx(ctx, nil)
-	require.NoError(t, err)
-	_, err = tx.ExecContext(ctx, "insert or rollback into item (id, stock) values ('a', 6)")
-	require.ErrorContains(t, err, "UNIQUE")
-	_, err = tx.ExecContext(ctx, "update item set stock = 7")
-	require.ErrorContains(t, err, "has rolled back this transaction")
-	require.ErrorContains(t, tx.Commit(), "rolled back")
-	require.Equal(t, []string{"a:5", "b:5"}, db.data())
-	_, err = wrapped.ExecContext(ctx, "update item set stock = 8")
-	require.NoError(t, err)
-}
-
-func TestWrappedDeadlockInMariaDBRunsNothingMore(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t, mariadb)
-	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect))
-	db.must("insert into item (id, stock) values ('a', 5), ('b', 5)")
-	ctx, _ := db.raised("r", 33, "A")
-	var txs [2]*sql.Tx
-	for i, id := range []string{"a", "b"} {
-		var err error
-		txs[i], err = wrapped.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		_, err = txs[i].ExecContext(ctx, "update item set stock = 6 where id = '"+id+"'")
-		require.NoError(t, err)
-	}
-	errs := make([]error, 2)
-	first := background(t, func() error {
-		_, err := txs[0].ExecContext(ctx, "update item set stock = 6 where id = 'b'")
-		return err
-	})
-	_, errs[1] = txs[1].ExecContext(ctx, "update item set stock = 6 where id = 'a'")
-	if errs[1] == nil { // the other one is the victim, or waits for this one
-		defer func() { require.NoError(t, txs[1].Rollback()) }()
-	}
-	errs[0] = first()
-	victim := 0
-	if errs[1] != nil {
-		victim = 1
-	}
-	require.True(t, sqlguard.Retryable(errs[victim]), "%v", errs[victim])
-	_, err := txs[victim].ExecContext(ctx, "insert into item (id, stock) values ('c', 1)")
-	require.ErrorContains(t, err, "has rolled back this transaction")
-	require.ErrorContains(t, txs[victim].Commit(), "rolled back")
-	if victim == 1 {
-		require.NoError(t, txs[0].Rollback())
-	}
-	require.NotContains(t, db.data(), "c:1")
-}
-
 // wrappedStore has a guard on a wrapped database, and transactions of that.
 type wrappedStore struct {
 	*sqlguard.Guard

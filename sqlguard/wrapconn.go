@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/go-fencing/fencing/guard"
 )
@@ -57,10 +59,25 @@ func (c *conn) IsValid() bool {
 }
 
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if err := checkArgument(v.Value); err != nil {
+		return err
+	}
 	if checker, ok := c.inner.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(v)
 	}
 	return driver.ErrSkip
+}
+
+// checkArgument refuses a pgx.QueryRewriter, which makes another statement of the one
+// that was looked at. Those of pgx itself, such as pgx.NamedArgs, only number arguments.
+func checkArgument(v any) error {
+	if driver.IsValue(v) || strings.HasPrefix(packageOf(v), "github.com/jackc/pgx/") {
+		return nil
+	}
+	if _, rewrites := reflect.TypeOf(v).MethodByName("RewriteQuery"); rewrites {
+		return fmt.Errorf("sqlguard: an argument of type %T rewrites the statement after it was looked at; rewrite it before; nothing was sent", v)
+	}
+	return nil
 }
 
 // Begin is not called by database/sql, which prefers BeginTx.
@@ -87,6 +104,12 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	// SQLite runs some PRAGMAs here, and a fence of ctx is entered only later.
+	if c.dialect == SQLite && !isWithin(ctx) && !c.tx.fenced() && (c.tx != nil || len(guard.Fences(ctx)) == 0) {
+		if err := c.checkReadOnly(ctx, query); err != nil {
+			return nil, err
+		}
+	}
 	inner, err := prepare(ctx, c.inner, query)
 	if err != nil {
 		return nil, Translate(err)

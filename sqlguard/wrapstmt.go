@@ -36,6 +36,9 @@ func (s *stmt) Query(args []driver.Value) (driver.Rows, error) {
 }
 
 func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
+	if err := checkArgument(v.Value); err != nil {
+		return err
+	}
 	if checker, ok := s.Stmt.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(v)
 	}

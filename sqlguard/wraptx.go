@@ -19,8 +19,12 @@ type transaction struct {
 	held     []guard.Fence   // entered when it began: no savepoint can undo that
 	readOnly bool
 	implicit bool  // of one statement
-	lost     error // the database has rolled it back by itself
+	lost     error // why it can only be rolled back, if the database has not done so: errLost or errNotEntered
 }
+
+// fenced reports whether there is a transaction, and it has entered a fence when it
+// began.
+func (t *transaction) fenced() bool { return t != nil && len(t.held) > 0 }
 
 // begin begins a transaction that enters held. entered are fences that a Guard
 // enters by itself.
@@ -34,7 +38,14 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 		begin, after = c.engine.begins(sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly})
 		options.ReadOnly = begin.ReadOnly
 	}
-	inner, err := beginOn(within(ctx), c.inner, options)
+	var inner driver.Tx
+	begin := func() (err error) { inner, err = beginOn(within(ctx), c.inner, options); return err }
+	var err error
+	if len(held) > 0 && c.dialect == SQLite { // some drivers take the write lock here, with _txlock=immediate
+		_, err = untilFree(ctx, c.lockTimeout, enterPoll, begin)
+	} else {
+		err = begin()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sqlguard: begin: %w", because(ctx, err))
 	}
@@ -59,13 +70,15 @@ func (c *conn) begin(ctx context.Context, o driver.TxOptions, held, entered []gu
 
 // admit lets a statement into the transaction, after entering the fences of its
 // context that were not entered at the beginning. It does not remember these: a
-// rollback to a savepoint may undo them.
+// rollback to a savepoint may undo them. A fence that could not be entered ends the
+// transaction: with some errors, such as a changed snapshot, the database has rolled
+// it back, and the fences of the beginning are gone.
 func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if t.implicit {
 		return errOpenRows
 	}
 	if t.lost != nil {
-		return fmt.Errorf("sqlguard: nothing was sent, %w: %w", errLost, t.lost)
+		return fmt.Errorf("sqlguard: nothing was sent, %w", t.lost)
 	}
 	var more []guard.Fence
 	for _, f := range held {
@@ -76,11 +89,18 @@ func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if len(more) == 0 {
 		return nil
 	}
-	return enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
+	err := enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
+	if err != nil {
+		t.lost = fmt.Errorf("%w: %w", errNotEntered, err)
+	}
+	return err
 }
 
-// errLost: see transaction.lost.
-var errLost = errors.New("the database has rolled back this transaction")
+// Why a transaction was lost.
+var (
+	errLost       = errors.New("the database has rolled back this transaction")
+	errNotEntered = errors.New("a fence could not be entered in this transaction, which has to be rolled back")
+)
 
 var errOpenRows = errors.New("sqlguard: a transaction is open on this connection, or the rows of a fenced query; close them first")
 
@@ -91,12 +111,12 @@ func (t *transaction) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if t.lost == nil && t.conn.engine.rolledBack(ctx, driverSession{t.conn.inner}, err) {
-		t.lost = err
+		t.lost = fmt.Errorf("%w: %w", errLost, err)
 	}
 	if isWithin(ctx) {
 		return err // whoever fences knows what it holds, and says more
 	}
-	if t.readOnly && len(t.held) == 0 && isReadOnly(err) {
+	if t.readOnly && !t.fenced() && isReadOnly(err) {
 		refused := &refusal{fmt.Errorf("sqlguard: %w in the context of a write, which ran in a read-only transaction: %w", guard.ErrNoFence, err), err}
 		t.conn.observer.Refused(ctx, refused)
 		return refused
@@ -131,7 +151,7 @@ func (t *transaction) Commit() error {
 	if err == nil && fences {
 		t.conn.observer.Committed(t.ctx, t.held)
 	}
-	if err == nil || isRefusal(err) || answered(err) {
+	if err == nil || isRefusal(err) || answered(err) && !noTransaction(err) {
 		return err
 	}
 	t.conn.bad = true

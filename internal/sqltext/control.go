@@ -108,7 +108,7 @@ func control(d Dialect, words []string) Control {
 	switch {
 	case d != MySQL:
 		return 0
-	case commitsImplicitly(words[0], at(1)):
+	case commitsImplicitly(words):
 		return Commits
 	case passive(d, words[0]) || words[0] == "set":
 		return 0
@@ -145,16 +145,26 @@ func passive(d Dialect, first string) bool {
 var committing = strings.Fields(`alter analyze backup cache change check clone create drop flush grant import install
 	load lock optimize purge rename repair reset restart revoke shutdown stop start truncate uninstall unlock upgrade`)
 
-func commitsImplicitly(first, second string) bool {
-	switch first {
-	case "create", "drop":
-		return second != "temporary"
+func commitsImplicitly(words []string) bool {
+	at := func(i int) string { return words[min(i, len(words)-1)] }
+	switch words[0] {
+	case "create", "drop": // of what is temporary only tables leave the transaction alone
+		i := 1
+		if at(1) == "or" && at(2) == "replace" {
+			i = 3
+		}
+		return at(i) != "temporary" || at(i+1) != "table" && at(i+1) != "tables"
 	case "analyze": // that of MariaDB runs a statement and shows its plan
-		return slices.Contains([]string{"table", "tables", "local", "no_write_to_binlog"}, second)
+		return slices.Contains([]string{"table", "tables", "local", "no_write_to_binlog"}, at(1))
 	case "load":
-		return second == "index"
-	case "set":
-		return second == "password" || second == "default" // role
+		return at(1) == "index"
+	case "set": // anywhere in its list
+		for i, w := range words[1:] {
+			if w == "password" || w == "role" && words[i] == "default" {
+				return true
+			}
+		}
+		return false
 	}
-	return slices.Contains(committing, first)
+	return slices.Contains(committing, words[0])
 }
