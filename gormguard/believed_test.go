@@ -181,3 +181,24 @@ func TestS46_UpsertByAnotherKey(t *testing.T) {
 		})
 	}
 }
+
+// MySQL takes "B" for "b", and every key for one of the upsert's.
+func TestS46_UpsertByAKeyThatComparesWithoutCase(t *testing.T) {
+	t.Parallel()
+	d := newGuarded(t, onMariaDB, nil, &Voucher{})
+	require.NoError(t, d.bare.Create(&Voucher{ID: 102, Code: "cafe", SKU: "mine"}).Error)
+	tx := d.db.WithContext(d.raised("mine", heldToken))
+	on := clause.OnConflict{DoUpdates: clause.Assignments(map[string]any{"sku": "elsewhere"})}
+	for _, code := range []string{"cafe", "CAFE", "cafe ", "café"} {
+		require.ErrorIs(t, tx.Clauses(on).Create([]Voucher{{Code: "new", SKU: "mine"}, {Code: code, SKU: "mine"}}).Error, guard.ErrNoFence, code)
+	}
+}
+
+// GORM adds to the columns of UpdateAll those that DoUpdates has.
+func TestS46_UpsertOfAllAndMore(t *testing.T) {
+	t.Parallel()
+	c := newDatabase(t, onSQLite, nil).cell(1, fresh)
+	on := doUpdates("sku", "elsewhere")
+	on.UpdateAll = true
+	require.ErrorIs(t, c.tx.Clauses(on).Create(c.item(1)).Error, guard.ErrNoFence)
+}

@@ -37,13 +37,22 @@
 // not kept, and which end at the first row whose fence is missing. Whether the
 // resource depends on a column is found out by calling FenceResource with other
 // values; one that tells only certain values apart, such as a status, may be taken
-// for one that does not. An upsert finds stored rows by the columns of its ON
-// CONFLICT, or else by the keys and unique indexes that the model declares. Not seen
-// is what only the database knows: a row of another resource of which the model says
-// that it is ours and sets nothing of that, and where an expression of SQL moves a
-// row. Raw SQL, Table("items") and other structs do not say which rows they mean: any
-// fence will do for them. A trigger of migrations.Protect that is told the resource
-// sees all of these.
+// for one that does not. If it depends on a column that is set to what only the
+// database can say, the statement is [ErrRaw]: an expression of SQL, a value that the
+// field does not take as it is ("010" for a number), what a serializer has yet to
+// read, a clause with a builder of its own. Other columns are free, as in
+// Update("stock", gorm.Expr("stock - 1")). An upsert finds stored rows by the columns
+// of its ON CONFLICT, or else by the keys and unique indexes that the model declares.
+//
+// Not seen is what only the database knows: a row of another resource of which the
+// model says that it is ours and sets nothing of that, and defaults, generated columns
+// and triggers that the model does not declare. Raw SQL, Table("items") and other
+// structs do not say which rows they mean: any fence will do for them. A trigger of
+// migrations.Protect that is told the resource sees all of these.
+//
+// A row takes foreign keys from the models to which it belongs, so it is asked when
+// GORM has saved these. If it is refused, they are rolled back with it, but not with
+// SkipDefaultTransaction.
 //
 // A table that a statement on another one only reads needs no fence: in a subquery,
 // after INSERT ... SELECT, and after the FROM of an UPDATE. MySQL's UPDATE and DELETE

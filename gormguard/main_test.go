@@ -73,6 +73,19 @@ func newDatabase(t testing.TB, e engine, config *gorm.Config, opts ...gormguard.
 	return d
 }
 
+// newGuarded is a database with the tables of other models, which are guarded.
+func newGuarded(t testing.TB, e engine, opts []gormguard.Option, models ...any) *database {
+	t.Helper()
+	d := newBare(t, e)
+	require.NoError(t, d.bare.AutoMigrate(models...))
+	var err error
+	d.db, err = gorm.Open(dialector(e, d.sql), quiet())
+	require.NoError(t, err)
+	d.plugin = gormguard.New(append(opts, gormguard.WithModels(models...))...)
+	require.NoError(t, d.db.Use(d.plugin))
+	return d
+}
+
 // newBare is a database without a plugin.
 func newBare(t testing.TB, e engine) *database {
 	t.Helper()

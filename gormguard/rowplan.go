@@ -56,10 +56,7 @@ func (r *rowPlan) upserts() bool {
 	return ok
 }
 
-func (p *Plugin) planCreate(db *gorm.DB) {
-	p.checkReferences(db)
-	p.plan(db, true)
-}
+func (p *Plugin) planCreate(db *gorm.DB) { p.plan(db, true) }
 
 func (p *Plugin) planUpdate(db *gorm.DB) { p.plan(db, false) }
 
@@ -125,7 +122,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	chains := db.Callback()
 	for _, name := range []string{"INSERT", "VALUES", "ON CONFLICT", "UPDATE", "SET", "DELETE", "FROM", "WHERE"} {
 		c, ok := stmt.Clauses[name]
-		if ok && (c.Builder != nil || c.BeforeExpression != nil || c.AfterNameExpression != nil || c.AfterExpression != nil) {
+		if ok && amended(c) {
 			return raw(r.table, "its clause "+name+" has an expression or a builder of its own")
 		}
 	}
@@ -193,7 +190,7 @@ func (p *Plugin) chooseFence(r *rowPlan) error {
 	}
 	if stmt.Schema != nil && p.model(stmt.Schema).fenced {
 		elements(rowsOf(stmt, r.insert), func(f Fenced) {
-			if f, ok := guard.FromContext(stmt.Context, f.FenceResource()); ok {
+			if f, ok := guard.FromContext(stmt.Context, told(f)); ok {
 				r.rows = append(r.rows, f)
 			}
 		})
@@ -214,7 +211,8 @@ func (p *Plugin) chooseFence(r *rowPlan) error {
 
 func rowsOf(stmt *gorm.Statement, insert bool) reflect.Value {
 	if insert {
-		return inserted(stmt)
+		rows, _ := inserted(stmt)
+		return rows
 	}
 	return stmt.ReflectValue
 }

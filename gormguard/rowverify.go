@@ -87,7 +87,8 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 		}
 		token, err := p.newest(db, r, conds)
 		// A subquery of the caller can fail like this, too.
-		return token, r.insert || err == nil && token > r.fence.Token
+		behind := func(f guard.Fence) bool { return f.Token < token }
+		return token, err == nil && (!r.insert || r.conflict) && (behind(r.fence) || slices.ContainsFunc(r.rows, behind))
 	}
 	_, rest, ok := strings.Cut(db.Error.Error(), staleMark)
 	if !ok {

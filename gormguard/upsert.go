@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -28,22 +29,19 @@ func (p *Plugin) checkUpsert(db *gorm.DB, rows reflect.Value) {
 	if len(keys) == 1 && slices.Equal(keys[0], stmt.Schema.PrimaryFields) && settled(stmt, rows, set) {
 		return
 	}
-	offered := map[string][]reflect.Value{} // by their keys
-	key := func(row reflect.Value, fields []*schema.Field) string {
-		text := ""
-		for _, f := range fields {
-			value, _ := f.ValueOf(stmt.Context, row)
-			text += fmt.Sprintf("%v\x00", reflect.Indirect(reflect.ValueOf(value)))
-		}
-		return text
+	type key struct {
+		of   int    // which of the keys
+		text string // "" for every row
 	}
+	offered := map[key][]reflect.Value{}
 	var meet []clause.Expression
 	elements(rows, func(f Fenced) {
 		row := reflect.ValueOf(f).Elem()
 		for i, fields := range keys {
 			if c := equal(stmt, row, fields); c != nil {
 				meet = append(meet, c)
-				k := fmt.Sprint(i, key(row, fields))
+				offered[key{i, ""}] = append(offered[key{i, ""}], row)
+				k := key{i, alike(stmt, row, fields)}
 				offered[k] = append(offered[k], row)
 			}
 		}
@@ -52,13 +50,18 @@ func (p *Plugin) checkUpsert(db *gorm.DB, rows reflect.Value) {
 		return
 	}
 	q := reading(db).Unscoped().Clauses(clause.Where{Exprs: []clause.Expression{clause.Or(meet...)}})
-	p.ask(db, q, func(stored reflect.Value) (becomes []reflect.Value) {
+	p.ask(db, q, func(stored reflect.Value) ([]reflect.Value, error) {
+		var met []reflect.Value
 		for i, fields := range keys {
-			for _, row := range offered[fmt.Sprint(i, key(stored, fields))] {
-				becomes = append(becomes, assigned(stmt, stored, set, row))
+			k := key{i, alike(stmt, stored, fields)}
+			if k.text == unlike {
+				k.text = ""
+			} else {
+				met = append(met, offered[key{i, unlike}]...)
 			}
+			met = append(met, offered[k]...)
 		}
-		return becomes
+		return p.becomes(stmt, stored, set, met...)
 	})
 }
 
@@ -66,15 +69,18 @@ func (p *Plugin) checkUpsert(db *gorm.DB, rows reflect.Value) {
 func upserted(stmt *gorm.Statement) clause.Set {
 	insert, _ := stmt.Clauses["INSERT"].Expression.(clause.Insert)
 	all := strings.Contains(strings.ToUpper(insert.Modifier), "REPLACE")
+	var also clause.Set
 	if c, ok := stmt.Clauses["ON CONFLICT"]; ok && !all {
 		conflict, known := c.Expression.(clause.OnConflict)
 		switch {
-		case known && conflict.DoNothing:
+		case !known || amended(c):
+			return unreadable
+		case conflict.DoNothing:
 			return nil
-		case known && !conflict.UpdateAll:
+		case !conflict.UpdateAll:
 			return conflict.DoUpdates
 		}
-		all = true
+		all, also = true, conflict.DoUpdates
 	}
 	if !all {
 		return nil
@@ -85,7 +91,7 @@ func upserted(stmt *gorm.Statement) clause.Set {
 			columns = append(columns, f.DBName)
 		}
 	}
-	return clause.AssignmentColumns(columns)
+	return append(clause.AssignmentColumns(columns), also...)
 }
 
 // conflictKeys returns the keys by which a new row may meet a stored one: those of
@@ -149,4 +155,31 @@ func equal(stmt *gorm.Statement, row reflect.Value, fields []*schema.Field) clau
 		same = append(same, clause.Eq{Column: clause.Column{Table: clause.CurrentTable, Name: f.DBName}, Value: value})
 	}
 	return clause.And(same...)
+}
+
+const unlike = "\x00"
+
+// alike returns a text of a key that is the same for keys which the database takes for
+// equal, or unlike where that cannot be said: it may ignore case, accents, and spaces at
+// the end, and round what is a time.
+func alike(stmt *gorm.Statement, row reflect.Value, fields []*schema.Field) string {
+	text := ""
+	for _, f := range fields {
+		value, _ := f.ValueOf(stmt.Context, row)
+		sent, err := driver.DefaultParameterConverter.ConvertValue(value)
+		switch v := sent.(type) {
+		case string:
+			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' }) {
+				return unlike
+			}
+			sent = strings.ToLower(strings.TrimRight(v, " "))
+		case time.Time:
+			return unlike
+		}
+		if err != nil {
+			return unlike
+		}
+		text += fmt.Sprintf("%v\x00", sent)
+	}
+	return text
 }
