@@ -28,7 +28,7 @@ type (
 		Extra  map[string]any `gorm:"serializer:json"`
 		Token  int64          `gorm:"column:fence_token;fence;not null;default:0"`
 	}
-	Address struct{ Street string }
+	Address struct{ Street, House string }
 )
 
 func (d Depot) FenceResource() string {
@@ -49,7 +49,7 @@ func (m Money) Value() (driver.Value, error) {
 }
 
 func depot(id int64, sku string) *Depot {
-	return &Depot{ID: id, Address: &Address{"s"}, SKU: &sku, Place: Place{"eu"}, Number: 1}
+	return &Depot{ID: id, Address: &Address{Street: "s"}, SKU: &sku, Place: Place{"eu"}, Number: 1}
 }
 
 // A row goes to another resource in whatever type of column that is, and its model
@@ -85,6 +85,7 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 			for name, write := range map[string]func() *gorm.DB{
 				"expression":        func() *gorm.DB { return tx.Model(mine).Update("stock", gorm.Expr("stock + 1")) },
 				"type of its own":   func() *gorm.DB { return tx.Model(mine).Update("price", gorm.Expr("'5'")) },
+				"beside it":         func() *gorm.DB { return tx.Model(mine).Update("house", gorm.Expr("'7'")) },
 				"map":               func() *gorm.DB { return tx.Model(mine).Update("extra", gorm.Expr("'{}'")) },
 				"where":             func() *gorm.DB { return tx.Model(&Depot{}).Where("id = 1").Update("stock", gorm.Expr("stock + 1")) },
 				"saved as it was":   func() *gorm.DB { return tx.Save(depot(1, "mine")) },

@@ -129,7 +129,7 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 		return
 	}
 	set := assignments(db.Statement)
-	if !p.believed(db.Statement, set) {
+	if db.Error == nil && !p.believed(db.Statement, set) {
 		p.ask(db, stored(db, true), func(row reflect.Value) ([]reflect.Value, error) {
 			return p.becomes(db.Statement, row, set, row)
 		})
