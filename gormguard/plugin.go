@@ -145,6 +145,9 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 	if p.mode.stamps() {
 		p.takeBuilders(db)
 	}
+	if p.dialect == sqlguard.MySQL {
+		takeConflict(db)
+	}
 	p.takePool(db)
 	p.plugins = db.Plugins
 	return nil

@@ -119,7 +119,11 @@ func (p *Plugin) ask(db, q *gorm.DB, becomes func(row reflect.Value) []reflect.V
 	if q == nil {
 		return
 	}
-	if err := p.askEach(db, q, becomes); err != nil {
+	err := p.writeFirst(db)
+	if err == nil {
+		err = p.askEach(db, q, becomes)
+	}
+	if err != nil {
 		_ = db.AddError(err)
 	}
 }

@@ -15,6 +15,12 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
+func (p *Plugin) verifyCreate(db *gorm.DB) {
+	p.askAgain(db)
+	db.Statement.Settings.Delete(upsertKey{})
+	p.verify(db)
+}
+
 // verify comes right after the statement, and before GORM commits.
 func (p *Plugin) verify(db *gorm.DB) {
 	defer remember(db)

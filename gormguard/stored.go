@@ -7,21 +7,38 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
 
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
+type questionKey struct{}
+
 // reading returns a query of rows of the statement's table, to be asked for their
-// fences. In MySQL it locks them, as the statement is about to: a plain read there
-// would see them as they were when the transaction began.
-func reading(db *gorm.DB) *gorm.DB {
+// fences, also of those that a type hides from queries. To lock them, as the statement
+// is about to, is for MySQL, where a plain read would see them as they were when the
+// transaction began.
+func reading(db *gorm.DB, lock bool) *gorm.DB {
 	stmt := db.Statement
-	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Model(reflect.New(stmt.Schema.ModelType).Interface())
-	q.Statement.Table, q.Statement.TableExpr, q.Statement.Unscoped = stmt.Table, stmt.TableExpr, stmt.Unscoped
-	if dialect, err := sqlguard.ParseDialect(db.Name()); err == nil && dialect == sqlguard.MySQL {
+	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Model(reflect.New(stmt.Schema.ModelType).Interface()).Unscoped()
+	q.Statement.Table, q.Statement.TableExpr = stmt.Table, stmt.TableExpr
+	q.Statement.Settings.Store(questionKey{}, true)
+	if dialect, err := sqlguard.ParseDialect(db.Name()); lock && err == nil && dialect == sqlguard.MySQL {
 		q = q.Clauses(clause.Locking{Strength: "UPDATE"})
 	}
 	return q
+}
+
+// writeFirst makes a writer of a transaction of SQLite before the question, by writing
+// nothing. A transaction that has read and then writes fails if anybody else has written
+// meanwhile, however long it may wait. In the other modes it has entered a fence.
+func (p *Plugin) writeFirst(db *gorm.DB) error {
+	t, ok := db.Statement.ConnPool.(*transaction)
+	if !ok || p.mode.fences() || p.dialect != sqlguard.SQLite {
+		return nil
+	}
+	_, err := t.raw.ExecContext(db.Statement.Context, "DELETE FROM "+db.Statement.Quote(p.target(db.Statement))+" WHERE 0")
+	return err
 }
 
 // stored returns a query of the rows that an update or a delete is about to meet, or
@@ -29,7 +46,7 @@ func reading(db *gorm.DB) *gorm.DB {
 // are, it finds more.
 func stored(db *gorm.DB, update bool) *gorm.DB {
 	stmt := db.Statement
-	q := reading(db)
+	q := reading(db, true)
 	to := q.Statement
 	c, conditions := stmt.Clauses["WHERE"]
 	if conditions {
@@ -38,21 +55,25 @@ func stored(db *gorm.DB, update bool) *gorm.DB {
 		}
 		to.Clauses["WHERE"] = c
 	}
+	own := stmt.Schema.DeleteClauses
 	if update {
-		for _, c := range stmt.Schema.UpdateClauses {
-			if soft, ok := c.(gorm.SoftDeleteUpdateClause); ok {
-				to.AddClause(soft) // it brackets what has an OR, before the keys
-			}
-		}
+		own = stmt.Schema.UpdateClauses
+	}
+	soft, others := softDelete(own)
+	if update { // it brackets what has an OR, before the keys
+		alive(stmt, to, soft)
 	}
 	if keys := keysOf(stmt, update); len(keys) > 0 {
 		to.AddClause(clause.Where{Exprs: keys})
-	} else if !conditions && !db.AllowGlobalUpdate {
+	} else if !conditions && !others && !db.AllowGlobalUpdate {
 		return nil
 	}
 	build := stmt.BuildClauses
-	if !update && !stmt.Unscoped && len(stmt.Schema.DeleteClauses) > 0 { // soft delete
-		build, update = db.Callback().Update().Clauses, true
+	if !update {
+		alive(stmt, to, soft)
+		if !stmt.Unscoped && len(own) > 0 {
+			build, update = db.Callback().Update().Clauses, true
+		}
 	}
 	from(stmt, to, build, update)
 	if ordersByKey(stmt) { // else the limit may be at other rows
@@ -63,6 +84,31 @@ func stored(db *gorm.DB, update bool) *gorm.DB {
 		}
 	}
 	return q
+}
+
+// softDelete looks for GORM's own among the clauses that the types of a model add, and
+// tells whether there are others, which may add conditions.
+func softDelete(own []clause.Interface) (soft *gorm.SoftDeleteQueryClause, others bool) {
+	for _, c := range own {
+		switch c := c.(type) {
+		case gorm.SoftDeleteUpdateClause:
+			soft = (*gorm.SoftDeleteQueryClause)(&c)
+		case gorm.SoftDeleteDeleteClause:
+			soft = (*gorm.SoftDeleteQueryClause)(&c)
+		default:
+			others = true
+		}
+	}
+	return soft, others
+}
+
+// alive leaves out of a query the rows that a statement leaves out as deleted.
+func alive(stmt, to *gorm.Statement, soft *gorm.SoftDeleteQueryClause) {
+	if soft != nil && !stmt.Unscoped {
+		to.Unscoped = false
+		soft.ModifyStatement(to)
+		to.Unscoped = true
+	}
 }
 
 // from gives a query the tables of an update or a delete: UPDATE names its own, and
@@ -137,18 +183,8 @@ func keysOf(stmt *gorm.Statement, update bool) []clause.Expression {
 	if _, given := stmt.Clauses["SET"]; given {
 		return nil
 	}
-	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array { // of several the last decides
-		if v.Len() == 0 || len(keysIn(stmt, reflect.Indirect(v.Index(v.Len()-1)))) == 0 {
-			return nil
-		}
-	}
-	return keysIn(stmt, v)
-}
-
-// keysIn returns a condition that the rows of models meet, if these have keys.
-func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
 	switch v.Kind() {
-	case reflect.Struct:
+	case reflect.Struct: // an update leaves out what is zero of a key
 		var keys []clause.Expression
 		for _, f := range stmt.Schema.PrimaryFields {
 			if value, zero := f.ValueOf(stmt.Context, v); !zero {
@@ -156,16 +192,42 @@ func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
 			}
 		}
 		return keys
-	case reflect.Slice, reflect.Array:
-		var rows []clause.Expression
-		for i := range v.Len() {
-			if keys := keysIn(stmt, reflect.Indirect(v.Index(i))); len(keys) > 0 {
-				rows = append(rows, clause.And(keys...))
-			}
-		}
-		if len(rows) > 0 {
-			return []clause.Expression{clause.And(clause.Or(rows...))}
+	case reflect.Slice, reflect.Array: // of several the last decides
+		if v.Len() > 0 && len(keysIn(stmt, reflect.Indirect(v.Index(v.Len()-1)))) > 0 {
+			return keysIn(stmt, v)
 		}
 	}
 	return nil
+}
+
+// keysIn returns the condition that GORM makes of the primary keys of models: of all
+// columns, as soon as one is not zero.
+func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
+	if !v.IsValid() {
+		return nil
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
+		if t = t.Elem(); t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if _, keys := schema.GetIdentityFieldValuesMap(stmt.Context, v, stmt.Schema.PrimaryFields); len(keys) > 0 {
+		return []clause.Expression{in(stmt.Schema.PrimaryFields, keys)}
+	}
+	return nil
+}
+
+// in is the condition that a row has one of the values in these columns. It does not
+// nest, as OR does: SQLite takes no more than 1000 of these.
+func in(fields []*schema.Field, values [][]any) clause.IN {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.DBName
+	}
+	column, list := schema.ToQueryValues(clause.CurrentTable, names, values)
+	return clause.IN{Column: column, Values: list}
 }

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/schema"
 
+	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -28,38 +29,189 @@ func (p *Plugin) checkUpsert(db *gorm.DB, rows reflect.Value) {
 	if len(keys) == 1 && slices.Equal(keys[0], stmt.Schema.PrimaryFields) && settled(stmt, rows, set) {
 		return
 	}
-	offered := map[string][]reflect.Value{} // by their keys
-	key := func(row reflect.Value, fields []*schema.Field) string {
-		text := ""
-		for _, f := range fields {
-			value, _ := f.ValueOf(stmt.Context, row)
-			text += fmt.Sprintf("%v\x00", reflect.Indirect(reflect.ValueOf(value)))
-		}
-		return text
-	}
-	var meet []clause.Expression
-	elements(rows, func(f Fenced) {
-		row := reflect.ValueOf(f).Elem()
-		for i, fields := range keys {
-			if c := equal(stmt, row, fields); c != nil {
-				meet = append(meet, c)
-				k := fmt.Sprint(i, key(row, fields))
-				offered[k] = append(offered[k], row)
-			}
-		}
-	})
-	if len(meet) == 0 {
+	u := &upsert{stmt: stmt, set: set, conflict: stmt.Clauses["ON CONFLICT"], meetings: meetings(stmt, rows, keys)}
+	if len(u.meetings) == 0 {
 		return
 	}
-	q := reading(db).Unscoped().Clauses(clause.Where{Exprs: []clause.Expression{clause.Or(meet...)}})
-	p.ask(db, q, func(stored reflect.Value) (becomes []reflect.Value) {
-		for i, fields := range keys {
-			for _, row := range offered[fmt.Sprint(i, key(stored, fields))] {
-				becomes = append(becomes, assigned(stmt, stored, set, row))
+	if p.dialect == sqlguard.MySQL && u.restrictable() {
+		stmt.Settings.Store(upsertKey{}, u)
+		p.askUpsert(db, u, false)
+		return
+	}
+	p.askUpsert(db, u, true)
+}
+
+type upsertKey struct{}
+
+// An upsert is an INSERT that changes the rows that it meets. It belongs to the
+// statement that it points to, as a rowPlan does.
+type upsert struct {
+	stmt     *gorm.Statement
+	set      clause.Set
+	conflict clause.Clause // as it was given
+	meetings []*meeting
+	asked    [][]any // the primary keys of stored rows
+}
+
+// A meeting is a way for new rows to meet stored ones: by the values of some columns.
+type meeting struct {
+	fields []*schema.Field
+	values [][]any
+	rows   map[string][]reflect.Value // new ones, by the text of their values
+}
+
+func meetings(stmt *gorm.Statement, rows reflect.Value, keys [][]*schema.Field) (all []*meeting) {
+	elements(rows, func(f Fenced) {
+		row := reflect.ValueOf(f).Elem()
+		for _, key := range keys {
+			fields, values := offered(stmt, row, key)
+			if len(fields) == 0 {
+				continue
+			}
+			i := slices.IndexFunc(all, func(m *meeting) bool { return slices.Equal(m.fields, fields) })
+			if i < 0 {
+				i = len(all)
+				all = append(all, &meeting{fields: fields, rows: map[string][]reflect.Value{}})
+			}
+			all[i].values = append(all[i].values, values)
+			all[i].rows[textOf(values)] = append(all[i].rows[textOf(values)], row)
+		}
+	})
+	return all
+}
+
+func textOf(values []any) string {
+	text := ""
+	for _, value := range values {
+		text += fmt.Sprintf("%v\x00", reflect.Indirect(reflect.ValueOf(value)))
+	}
+	return text
+}
+
+func valuesOf(stmt *gorm.Statement, row reflect.Value, fields []*schema.Field) []any {
+	values := make([]any, len(fields))
+	for i, f := range fields {
+		values[i], _ = f.ValueOf(stmt.Context, row)
+	}
+	return values
+}
+
+// questionSize is how many new rows one question is for.
+const questionSize = 1000
+
+// askUpsert asks the stored rows that an upsert may meet. A locking read of a row that
+// is not there locks the gap in MySQL, at which the inserts of others wait, and theirs
+// for ours: that is a deadlock. So it reads without a lock, and then locks what is
+// there, by its primary key. What a plain read did not see [upsert.onlyAsked] stops.
+func (p *Plugin) askUpsert(db *gorm.DB, u *upsert, lock bool) {
+	primary := u.stmt.Schema.PrimaryFields
+	u.asked = nil
+	for start := 0; db.Error == nil; start += questionSize {
+		var meet []clause.Expression
+		for _, m := range u.meetings {
+			if start < len(m.values) {
+				meet = append(meet, in(m.fields, m.values[start:min(start+questionSize, len(m.values))]))
 			}
 		}
-		return becomes
-	})
+		if len(meet) == 0 {
+			return
+		}
+		var found [][]any
+		becomes := func(stored reflect.Value) (becomes []reflect.Value) {
+			found = append(found, valuesOf(u.stmt, stored, primary))
+			for _, m := range u.meetings {
+				for _, row := range m.rows[textOf(valuesOf(u.stmt, stored, m.fields))] {
+					becomes = append(becomes, assigned(u.stmt, stored, u.set, row))
+				}
+			}
+			return becomes
+		}
+		p.ask(db, reading(db, lock).Where(clause.Or(meet...)), becomes)
+		if there := found; !lock && len(there) > 0 && db.Error == nil {
+			found = nil
+			p.ask(db, reading(db, true).Where(in(primary, there)), becomes)
+		}
+		u.asked = append(u.asked, found...)
+	}
+}
+
+// restrictable reports whether a condition can be built into the upsert.
+func (u *upsert) restrictable() bool {
+	c := u.stmt.Clauses["ON CONFLICT"]
+	_, ok := c.Expression.(clause.OnConflict)
+	return ok && len(u.stmt.Schema.PrimaryFields) > 0 &&
+		c.Builder == nil && c.BeforeExpression == nil && c.AfterNameExpression == nil && c.AfterExpression == nil
+}
+
+// takeConflict stands in front of the clause that says what becomes of rows that are
+// met, in MySQL.
+func takeConflict(db *gorm.DB) {
+	next := db.ClauseBuilders["ON CONFLICT"]
+	db.ClauseBuilders["ON CONFLICT"] = func(c clause.Clause, builder clause.Builder) {
+		if stmt, ok := builder.(*gorm.Statement); ok {
+			if u := upsertOf(stmt); u != nil {
+				c = u.onlyAsked(c)
+			}
+		}
+		next(c, builder)
+	}
+}
+
+func upsertOf(stmt *gorm.Statement) *upsert {
+	if v, ok := stmt.Settings.Load(upsertKey{}); ok {
+		if u := v.(*upsert); u.stmt == stmt {
+			return u
+		}
+	}
+	return nil
+}
+
+// metMark is in the text of MySQL's error for a sum that is out of range.
+const (
+	metMark           = "18446744073709551615 + "
+	mysqlOutOfRange   = 1690 // ER_DATA_OUT_OF_RANGE
+	mysqlMetCondition = "WHEN " + metMark + "(1 + LENGTH(?)) THEN ? END"
+)
+
+// onlyAsked makes the statement fail at a row that was not asked. The sum must not be
+// constant, as in compared. The key is set to what it is.
+func (u *upsert) onlyAsked(c clause.Clause) clause.Clause {
+	conflict, ok := c.Expression.(clause.OnConflict)
+	if !ok || len(conflict.DoUpdates) == 0 {
+		return c
+	}
+	key := clause.Column{Name: u.stmt.Schema.PrimaryFields[0].DBName}
+	check := clause.Expr{SQL: "CASE " + mysqlMetCondition, Vars: []any{key, key}, WithoutParentheses: true}
+	if len(u.asked) > 0 {
+		check.SQL = "CASE WHEN ? THEN ? " + mysqlMetCondition
+		check.Vars = []any{in(u.stmt.Schema.PrimaryFields, u.asked), key, key, key}
+	}
+	conflict.DoUpdates = append(clause.Set{{Column: key, Value: check}}, conflict.DoUpdates...)
+	c.Expression = conflict
+	return c
+}
+
+// askAgain comes after an upsert that has met a row which was not asked. That has come
+// since, so it asks with locks now, and tries once more.
+func (p *Plugin) askAgain(db *gorm.DB) {
+	u := upsertOf(db.Statement)
+	if u == nil || !u.metAnother(db.Error) {
+		return
+	}
+	stmt := db.Statement
+	db.Error = nil
+	if p.askUpsert(db, u, true); db.Error != nil {
+		return
+	}
+	stmt.SQL.Reset()
+	stmt.Vars, stmt.Clauses["ON CONFLICT"] = nil, u.conflict
+	if db.Callback().Create().Get(createLink.core)(db); u.metAnother(db.Error) {
+		db.Error = p.refuse(stmt.Context, fmt.Errorf("gormguard: write to %q: a row that it meets has come between the question and the write, and may need %w of another resource; nothing was written, try again: %w", stmt.Table, guard.ErrNoFence, db.Error))
+	}
+}
+
+func (u *upsert) metAnother(err error) bool {
+	return mysqlNumber(err) == mysqlOutOfRange && strings.Contains(err.Error(), metMark)
 }
 
 // upserted returns what an INSERT sets in a row that it meets.
@@ -128,25 +280,36 @@ func (p *Plugin) conflictKeys(stmt *gorm.Statement) [][]*schema.Field {
 	return keys
 }
 
-// equal returns the condition that a stored row has the values of a new one, or nil
-// if the new one has none there: a number that the database will give it, or NULL,
-// which meets nothing.
-func equal(stmt *gorm.Statement, row reflect.Value, fields []*schema.Field) clause.Expression {
-	var same []clause.Expression
-	for _, f := range fields {
+// offered returns the values by which a new row may meet a stored one in a key, and
+// their columns: without those of which only the database knows the default. There are
+// none if it can meet nothing: it has NULL there, or the database will give it a
+// primary key.
+func offered(stmt *gorm.Statement, row reflect.Value, key []*schema.Field) (fields []*schema.Field, values []any) {
+	for _, f := range key {
 		value, zero := f.ValueOf(stmt.Context, row)
-		if zero && f.HasDefaultValue {
-			return nil
-		}
-		if v := reflect.ValueOf(value); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil
-		}
-		if v, ok := value.(driver.Valuer); ok {
-			if inner, err := v.Value(); err == nil && inner == nil {
-				return nil
+		switch {
+		case zero && f.DefaultValueInterface != nil:
+			value = f.DefaultValueInterface
+		case zero && f.HasDefaultValue:
+			if f.PrimaryKey || strings.EqualFold(f.DefaultValue, "null") {
+				return nil, nil
 			}
+			continue
+		case null(value):
+			return nil, nil
 		}
-		same = append(same, clause.Eq{Column: clause.Column{Table: clause.CurrentTable, Name: f.DBName}, Value: value})
+		fields, values = append(fields, f), append(values, value)
 	}
-	return clause.And(same...)
+	return fields, values
+}
+
+func null(value any) bool {
+	if v := reflect.ValueOf(value); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return true
+	}
+	if v, ok := value.(driver.Valuer); ok {
+		inner, err := v.Value()
+		return err == nil && inner == nil
+	}
+	return false
 }
