@@ -113,8 +113,12 @@ func (p *Plugin) takePool(db *gorm.DB) {
 // view returns the guarded form of a pool or a transaction.
 func (p *Plugin) view(conn gorm.ConnPool) gorm.ConnPool {
 	switch c := conn.(type) {
-	case *pool, *transaction, nil:
+	case nil:
 		return c
+	case *pool:
+		if c.plugin == p { // and not that of another *gorm.DB on the same pool
+			return c
+		}
 	}
 	if t, ok := p.viewOf(conn, &txState{foreign: true}); ok {
 		return t

@@ -10,14 +10,16 @@ import (
 // a write: a verb that writes, anywhere, together with the name of a guarded
 // table where a table can stand.
 type verdict struct {
-	table string // the guarded table that is written; "" if none is
-	odd   bool   // a comment, two statements, or text that cannot be read for certain
+	table   string // the guarded table that is written; "" if none is
+	several bool   // statements
+	odd     bool   // that, a comment, or text that cannot be read for certain
 }
 
 func classify(sql string, d sqlguard.Dialect, tables *tableSet) verdict {
 	c := classifier{lexer: lexer{sql: sql, dialect: d}, tables: tables}
 	c.run()
-	c.out.odd = c.odd || c.comment || c.statements > 1
+	c.out.several = c.statements > 1
+	c.out.odd = c.odd || c.comment || c.out.several
 	if c.odd && c.out.table == "" {
 		c.out.table = c.anywhere()
 	}
@@ -42,6 +44,8 @@ type classifier struct {
 	depth int
 	into  bool // the next bracket holds the columns of INSERT INTO
 
+	analyzed bool // ANALYZE was read
+
 	last     token  // the previous one
 	raw      string // as it is written
 	dotted   bool   // it was the dot after a name
@@ -56,6 +60,7 @@ type frame struct {
 	inTables bool // a table's name can stand here
 	reads    bool // but it is only read: that of a SELECT, or of UPDATE ... FROM
 	list     bool // an UPDATE or DELETE of MySQL: after a comma there is one more table
+	query    bool // FROM is that of a statement, and not of EXTRACT(x FROM y)
 }
 
 func (c *classifier) run() {
@@ -80,7 +85,9 @@ func (c *classifier) run() {
 			if is(c.first, "ALTER") {
 				c.alter(t)
 			}
-			c.name(t.text)
+			if t.kind == quoted || c.dialect == sqlguard.SQLite {
+				c.name(t.text)
+			}
 			c.previous = ""
 		case punct:
 			c.punct(t.text[0])
@@ -94,7 +101,7 @@ func (c *classifier) run() {
 func (c *classifier) begin() {
 	c.first, c.writes, c.mentioned, c.previous, c.words = "", false, "", "", 0
 	c.create, c.retyped = creation{}, ""
-	c.frame, c.depth, c.into = frame{inTables: true}, 0, false
+	c.frame, c.depth, c.into, c.analyzed = frame{inTables: true, query: true}, 0, false, false
 }
 
 // end judges the statement that has been read.
@@ -105,6 +112,8 @@ func (c *classifier) end() {
 	c.statements++
 	table := c.mentioned
 	switch {
+	case is(c.first, "EXPLAIN", "DESCRIBE", "DESC") && !c.analyzed:
+		table = "" // it shows the plan, and runs nothing
 	case is(c.first, "CREATE") && !c.create.writes(c), !c.writes && (c.passive() || is(c.first, "ALTER", "DROP")):
 		table = ""
 	case !c.writes: // CALL, DO, EXECUTE, and what is unknown: strings may hold SQL
@@ -124,6 +133,10 @@ func (c *classifier) punct(b byte) {
 			c.odd = true
 		}
 		c.depth++
+		c.query = false
+		if c.last.kind != punct && !is(c.last.text, "JOIN", "STRAIGHT_JOIN", "UPDATE", "FROM", "IGNORE", "LOW_PRIORITY") {
+			c.list = false // of a function, or after IN
+		}
 		if c.into {
 			c.inTables, c.into = false, false
 		}
@@ -181,6 +194,10 @@ func (c *classifier) word(t token) {
 
 func (c *classifier) keyword(w string) {
 	c.name(w) // lock and copy may be names
+	if is(c.first, "GRANT", "REVOKE") {
+		return // its verbs are privileges
+	}
+	c.analyzed = c.analyzed || is(w, "ANALYZE", "ANALYSE")
 	switch keyword(w) {
 	case kwInsert, kwReplace:
 		switch {
@@ -221,7 +238,7 @@ func (c *classifier) keyword(w string) {
 		if is(c.first, "COPY") && c.depth == 0 {
 			c.writes = true
 		}
-		if !is(c.previous, "DISTINCT") {
+		if !is(c.previous, "DISTINCT") && c.query {
 			c.inTables = true
 		}
 	case kwOn:
@@ -240,7 +257,7 @@ func (c *classifier) keyword(w string) {
 // verb begins what writes, in this bracket.
 func (c *classifier) verb() {
 	c.writes = true
-	c.frame, c.into = frame{inTables: true}, false
+	c.frame, c.into = frame{inTables: true, query: true}, false
 }
 
 // off ends the place of tables. Some of these words may be the name of one, so it
@@ -253,7 +270,7 @@ func (c *classifier) off(w string) {
 	c.inTables, c.into = false, false
 	switch {
 	case is(w, "SELECT"):
-		c.reads, c.list = true, false
+		c.reads, c.list, c.query = true, false, true
 	case is(w, "SET"):
 		c.list = false
 		if c.dialect != sqlguard.MySQL { // UPDATE ... SET ... FROM; MySQL names all tables before it
@@ -264,8 +281,9 @@ func (c *classifier) off(w string) {
 	}
 }
 
+// name takes a name, unless it is that of the schema before a table.
 func (c *classifier) name(s string) {
-	if c.inTables && !c.reads && c.mentioned == "" && c.tables.has(s) {
+	if c.inTables && !c.reads && c.mentioned == "" && c.tables.has(s) && !c.followedBy('.') {
 		c.mentioned = s
 	}
 }
@@ -278,7 +296,7 @@ func (c *classifier) passive() bool {
 	}
 	return is(c.first, "SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "PRAGMA", "SET", "RESET", "BEGIN", "START", "COMMIT",
 		"ROLLBACK", "SAVEPOINT", "RELEASE", "ABORT", "END", "DECLARE", "FETCH", "MOVE", "CLOSE", "ANALYZE", "VACUUM", "COMMENT", "GRANT", "REVOKE", "LISTEN",
-		"UNLISTEN", "NOTIFY", "DISCARD", "DEALLOCATE", "COPY", "LOCK", "UNLOCK", "USE", "KILL", "FLUSH", "OPTIMIZE", "REINDEX", "CLUSTER", "CHECKPOINT", "CHECK", "ATTACH", "DETACH", "REFRESH")
+		"UNLISTEN", "NOTIFY", "DISCARD", "DEALLOCATE", "COPY", "LOCK", "UNLOCK", "USE", "KILL", "FLUSH", "OPTIMIZE", "REINDEX", "CLUSTER", "CHECKSUM", "CHECKPOINT", "CHECK", "ATTACH", "DETACH", "REFRESH")
 }
 
 // anywhere judges text that cannot be read for certain.

@@ -78,7 +78,24 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		{`ALTER TABLE "items" ALTER COLUMN "x" TYPE boolean USING "x"::int::boolean`, []sqlguard.Dialect{pg}, false}, // GORM's
 		{"ALTER TABLE items ADD CONSTRAINT u UNIQUE USING INDEX i", []sqlguard.Dialect{pg}, false},
 
+		{"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE items TO app", all, false},
+		{"REVOKE UPDATE ON TABLE items FROM app", all, false},
+		{"EXPLAIN UPDATE items SET x = 1", all, false},
+		{"CHECKSUM TABLE items", []sqlguard.Dialect{my}, false},
+		{"UPDATE items.orders SET x = 1", all, false}, // a schema
+		{`INSERT INTO "items" . "orders" VALUES (1)`, all, false},
+		{"DELETE FROM orders WHERE EXTRACT(YEAR FROM items) < 2020", all, false},
+		{"UPDATE orders o JOIN x ON x.kind IN ('a', 'items', items) AND COALESCE(x.items, items) SET o.y = 1", []sqlguard.Dialect{my}, false},
+		{"DELETE o FROM orders o JOIN x ON x.kind IN (1, items)", []sqlguard.Dialect{my}, false},
+
 		{"UPDATE items SET x = 1", all, true},
+		{"EXPLAIN (ANALYZE, VERBOSE) UPDATE items SET x=1", []sqlguard.Dialect{pg}, true},
+		{"UPDATE items.items SET x=1", all, true},
+		{"DELETE items.* FROM items JOIN a", []sqlguard.Dialect{my}, true},
+		{"UPDATE a JOIN (b, items) ON a.id = b.id SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"UPDATE (a, items) SET items.x=1", []sqlguard.Dialect{my}, true},
+		{"DELETE FROM orders WHERE id IN (WITH d AS (DELETE FROM items RETURNING id) SELECT id FROM d)", []sqlguard.Dialect{pg}, true},
+		{"ALTER TABLE items CHANGE COLUMN fence_token x bigint", []sqlguard.Dialect{my}, true},
 		{"update\titems\nset x=1", all, true},
 		{"UPDATE/**/items/**/SET x=1", all, true},
 		{"-- note\nUPDATE items SET x=1", all, true},

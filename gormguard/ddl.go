@@ -72,6 +72,8 @@ func (c *classifier) alters(t token) bool {
 		return c.tables.has(w)
 	case t.kind != word:
 		return false
+	case is(w, "CHANGE"): // MySQL: a new name, or the old one
+		return c.dialect == sqlguard.MySQL
 	case is(c.previous, "SET"):
 		return is(w, "SCHEMA", "EXPRESSION")
 	case is(c.previous, "CONVERT"):

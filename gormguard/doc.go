@@ -80,15 +80,21 @@
 // rolls back and returns the refusal, unless the write was in a savepoint that was
 // rolled back. So does an error with which MySQL or SQLite has rolled back by itself,
 // a deadlock for example: the caller who swallows it writes nothing guarded any more.
+// The error of rows that the caller reads (Rows, Row, Raw with Scan) only he sees; so
+// the next guarded write and the commit ask the database for its transaction. In MySQL
+// all rows must have been closed by then.
+//
 // Entering is lost by ROLLBACK TO, and then done again before the next write. After a
 // statement that may have ended the transaction, such as CALL in MySQL, a savepoint
-// of this package shows whether it has; if so, guarded writes are refused.
+// of this package shows whether it has; if so, guarded writes are refused, and the
+// commit is [guard.ErrCommitUnknown] if there were any.
 //
 // That does not reach a transaction begun on the *gorm.DB of Connection, or by a
 // plugin with a pool of its own: there every write enters, but that the database has
 // rolled back, or committed before a statement of MySQL, is not seen, and what is
 // written then may be late. Nor does it reach statements that the caller prepares on
-// Statement.ConnPool. In a transaction begun by SQL on the *gorm.DB of Connection raw
+// Statement.ConnPool, the errors of rows that he queries there, and transactions of a
+// session with PrepareStmt that was taken before db.Use. In a transaction begun by SQL on the *gorm.DB of Connection raw
 // guarded writes are refused; those of models commit it, as GORM's do with its
 // default transaction.
 //

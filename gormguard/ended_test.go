@@ -1,9 +1,12 @@
 package gormguard_test
 
 import (
+	"database/sql"
+	"errors"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
+	sqlite "github.com/libtnb/sqlite"
 	"github.com/stretchr/testify/require"
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
@@ -35,6 +38,12 @@ func cannotGoOn(t *testing.T, c *cell, tx *gorm.DB) error {
 	err := tx.Commit().Error
 	require.Equal(t, before, c.rows())
 	return err
+}
+
+func (c *cell) note() (note string) {
+	c.Helper()
+	require.NoError(c, c.bare.Raw("SELECT note FROM items WHERE id = ?", c.item(1).ID).Scan(&note).Error)
+	return note
 }
 
 // The victim of a deadlock has no transaction any more: what it writes is committed
@@ -299,4 +308,165 @@ func TestS25_ASnapshotFromBeforeTheRaiseIsRefused(t *testing.T) {
 	require.NoError(t, read.Rollback().Error)
 	require.NoError(t, begun.WithContext(newer).Model(c.item(1)).Update("note", "x").Error)
 	require.NoError(t, begun.Commit().Error)
+}
+
+// Rows that the caller reads may fail long after their statement, and nobody but he
+// sees it.
+func TestADeadlockThatOnlyTheReaderOfRowsSees(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil)
+	require.NoError(t, d.bare.Exec("INSERT INTO tags (id, name) SELECT seq, 'x' FROM seq_10_to_500").Error)
+	require.NoError(t, d.bare.Exec("CREATE FUNCTION next_tag() RETURNS INT MODIFIES SQL DATA BEGIN UPDATE tags SET name = 'y' WHERE id = 1; RETURN 1; END").Error)
+	locking := &sql.TxOptions{Isolation: sql.LevelSerializable}
+	for i, tt := range []struct {
+		options *sql.TxOptions
+		fails   func(tx *gorm.DB) error
+	}{
+		{nil, func(tx *gorm.DB) error {
+			var n int
+			return tx.Raw("SELECT next_tag()").Scan(&n).Error
+		}},
+		{locking, func(tx *gorm.DB) error {
+			var names []string
+			return tx.Raw("SELECT name FROM tags").Scan(&names).Error
+		}},
+		{locking, func(tx *gorm.DB) error {
+			rows, err := tx.Model(&Tag{}).Rows()
+			if err != nil {
+				return err
+			}
+			for rows.Next() {
+			}
+			return errors.Join(rows.Err(), rows.Close())
+		}},
+	} {
+		c := d.cell(i, fresh)
+		tx := c.tx.Begin(tt.options)
+		require.NoError(t, tx.Model(c.item(1)).Update("note", "first").Error)
+		other := c.bare.Begin()
+		require.NoError(t, other.Exec("UPDATE tags SET name = 'heavy'").Error)
+		done := make(chan error, 1)
+		go func() { done <- other.Exec("UPDATE items SET stock = 9 WHERE id = 1").Error }()
+		require.ErrorContains(t, tt.fails(tx), "1213", "%d", i)
+		require.NoError(t, <-done)
+		require.NoError(t, other.Rollback().Error)
+		require.ErrorContains(t, cannotGoOn(t, c, tx), "rolled back this transaction by itself", "%d", i)
+	}
+}
+
+// A lock that is not to be had now is no end of the transaction.
+func TestAfterALockTimeoutTheTransactionGoesOn(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil)
+	c := d.cell(1, fresh)
+	other := c.bare.Begin()
+	require.NoError(t, other.Exec("UPDATE tags SET name = 'held'").Error)
+	tx := c.tx.Begin()
+	require.NoError(t, tx.Model(c.item(1)).Update("note", "first").Error)
+	require.ErrorContains(t, tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "NOWAIT"}).Find(&[]Tag{}).Error, "1205")
+	require.NoError(t, tx.Model(c.item(1)).Update("note", "second").Error)
+	require.NoError(t, tx.Commit().Error)
+	require.NoError(t, other.Rollback().Error)
+	require.Equal(t, "second", c.note())
+}
+
+// In a text that the server may read in another way than this package a commit may be
+// hidden.
+func TestACommitHiddenInAComment(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaTexts, nil)
+	c := d.cell(1, fresh)
+	tx := c.tx.Begin()
+	require.NoError(t, tx.Model(c.item(1)).Update("note", "first").Error)
+	require.NoError(t, tx.Exec("DO 1 /*!999999 ' */; COMMIT; DO 1 /*!999999 ' */").Error)
+	require.ErrorIs(t, cannotGoOn(t, c, tx), guard.ErrCommitUnknown)
+}
+
+func TestAProcedureThatRollsBackIsNoCommit(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil)
+	require.NoError(t, d.bare.Exec("CREATE PROCEDURE careful() BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ROLLBACK; INSERT INTO tags (id) VALUES (1); INSERT INTO tags (id) VALUES (1); END").Error)
+	for i, then := range []func(tx *gorm.DB) error{
+		func(*gorm.DB) error { return nil },
+		func(tx *gorm.DB) error { return tx.Find(&[]Tag{}).Error },
+	} {
+		c := d.cell(i, fresh)
+		before := c.rows()
+		require.ErrorIs(t, c.tx.Transaction(func(tx *gorm.DB) error {
+			require.NoError(t, tx.Model(c.item(1)).Update("note", "gone").Error)
+			require.NoError(t, tx.Exec("CALL careful()").Error)
+			return then(tx)
+		}), guard.ErrCommitUnknown)
+		require.Equal(t, before, c.rows())
+	}
+}
+
+// A statement that fails, of a text that cannot be read for certain, has not ended a
+// transaction of Postgres: a savepoint saves it.
+func TestASavepointSavesWhatCannotBeReadForCertain(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onPostgres, nil)
+	c := d.cell(1, fresh)
+	require.NoError(t, c.tx.Transaction(func(tx *gorm.DB) error {
+		require.NoError(t, tx.Model(c.item(1)).Update("note", "first").Error)
+		require.Error(t, tx.Transaction(func(tx *gorm.DB) error {
+			return tx.Exec(`INSERT INTO tags (id, name) SELECT 1, 'a;b\'`).Error
+		}))
+		return tx.Model(c.item(1)).Update("note", "second").Error
+	}))
+	require.Equal(t, "second", c.note())
+}
+
+func TestAGuardedWriteWithinTheRowsOfAnotherOne(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	c := d.cell(1, fresh)
+	require.NoError(t, c.tx.Transaction(func(tx *gorm.DB) error {
+		rows, err := tx.Raw("INSERT INTO tags (id, name) VALUES (71, 'a'), (72, 'b') RETURNING id").Rows()
+		require.NoError(t, err)
+		for rows.Next() {
+			require.NoError(t, tx.Exec("UPDATE tags SET name = 'c' WHERE id = 1").Error)
+			require.NoError(t, tx.Model(c.item(1)).Update("note", "within").Error)
+		}
+		return errors.Join(rows.Err(), rows.Close())
+	}))
+	require.Equal(t, "within", c.note())
+}
+
+// A procedure of the same text may commit what was entered.
+func TestAGuardedWriteAfterACallInOneTextIsRefused(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaTexts, nil)
+	require.NoError(t, d.bare.Exec("CREATE PROCEDURE commits() COMMIT").Error)
+	c := d.cell(1, fresh)
+	const text = "CALL commits(); UPDATE items SET note = 'late' WHERE id = 1"
+	require.ErrorIs(t, c.tx.Exec(text).Error, gormguard.ErrRaw)
+	require.ErrorIs(t, c.tx.Transaction(func(tx *gorm.DB) error { return tx.Exec(text).Error }), gormguard.ErrRaw)
+}
+
+// The transaction that GORM begins on one connection is unknown here; what SQLite says
+// of its end is not covered up.
+func TestALostTransactionOfAConnectionIsNoCommit(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	c := d.cell(1, fresh)
+	require.ErrorContains(t, c.tx.Connection(func(conn *gorm.DB) error {
+		return conn.Transaction(func(tx *gorm.DB) error {
+			require.NoError(t, tx.Model(c.item(1)).Update("note", "gone").Error)
+			_ = tx.Exec("INSERT OR ROLLBACK INTO tags (id, name) VALUES (1, 'twice')").Error
+			return nil
+		})
+	}), "no transaction is active")
+}
+
+func TestTwoPluginsOnOnePool(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	c := d.cell(1, fresh)
+	second, err := gorm.Open(sqlite.New(sqlite.Config{Conn: c.tx.ConnPool}), quiet())
+	require.NoError(t, err)
+	require.NoError(t, second.Use(gormguard.New(gormguard.WithTables("tags"))))
+	require.ErrorIs(t, second.Exec("UPDATE tags SET name = 'x'").Error, guard.ErrNoFence)
+	require.ErrorIs(t, second.Exec("UPDATE items SET note = 'x'").Error, guard.ErrNoFence)
+	require.ErrorIs(t, second.Transaction(func(tx *gorm.DB) error { return tx.Exec("UPDATE tags SET name = 'x'").Error }), guard.ErrNoFence)
 }

@@ -38,8 +38,8 @@ func (p *Plugin) guarded(ctx context.Context, v verdict, steps []sqltext.Step, p
 	if len(guard.Fences(ctx)) == 0 {
 		return false, p.refuse(ctx, noFence(v.table))
 	}
-	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return s.Control != sqltext.Unknown }) {
-		return false, p.refuse(ctx, raw(v.table, "it also begins or ends a transaction or a savepoint"))
+	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return v.several || s.Control != sqltext.Unknown }) {
+		return false, p.refuse(ctx, raw(v.table, "its text may also begin or end a transaction or a savepoint, as CALL may in MySQL"))
 	}
 	if p.mode.stamps() {
 		if err := plan.complete(v); err != nil {

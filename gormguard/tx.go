@@ -46,7 +46,10 @@ func (p *Plugin) newTx(inner gorm.Tx, state *txState) *transaction {
 func (p *Plugin) viewOf(conn gorm.ConnPool, state *txState) (*transaction, bool) {
 	switch c := conn.(type) {
 	case *transaction:
-		return c, true
+		if c.plugin == p {
+			return c, true
+		}
+		return p.newTx(c, state), true
 	case gorm.Tx:
 		return p.newTx(c, state), true
 	case gorm.TxCommitter:
@@ -71,7 +74,7 @@ func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, 
 		t.use()
 		return nil, nil
 	}
-	if err := t.settle(ctx, false); err != nil {
+	if err := t.settle(ctx); err != nil {
 		return nil, err
 	}
 	defer t.use()
@@ -90,8 +93,8 @@ func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, 
 		// To release the savepoint of probe would release those of this text.
 		return append(steps, sqltext.Step{Control: sqltext.End}), nil
 	}
-	if late := !ask && t.mayFailLate(query); ask || late {
-		err = t.probe(ctx, late)
+	if ask {
+		err = t.probe(ctx, steps)
 	}
 	return steps, err
 }
@@ -101,6 +104,7 @@ func (t *transaction) use() {
 	t.state.mu.Lock()
 	defer t.state.mu.Unlock()
 	t.state.used = true
+	t.state.unseen = t.state.unseen || t.rows && t.plugin.dialect != sqlguard.Postgres // which refuses the rest by itself
 }
 
 // enter enters the fences of ctx that were not entered yet. What was entered
@@ -111,6 +115,9 @@ func (t *transaction) enter(ctx context.Context) error {
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := t.lookLocked(ctx); err != nil {
+		return err
+	}
 	if err := s.over(); err != nil {
 		return err
 	}
@@ -216,9 +223,9 @@ func (t *transaction) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt
 // Commit refuses to commit if a write was refused since, or if the database has
 // rolled back: a caller that lost the error would commit the other half of its work.
 func (t *transaction) Commit() error {
-	_ = t.settle(context.Background(), true) // where it cannot tell, the commit will
+	t.lookBack()
 	t.state.mu.Lock()
-	refused, lost, entered, ctx := t.state.refused, t.state.lost, t.state.entered, t.state.ctx
+	refused, lost, unsure, entered, ctx := t.state.refused, t.state.lost, t.state.unsure, t.state.entered, t.state.ctx
 	t.state.mu.Unlock()
 	if lost != nil {
 		_ = t.inner.Rollback()
@@ -227,6 +234,10 @@ func (t *transaction) Commit() error {
 	if refused != nil {
 		_ = t.inner.Rollback()
 		return fmt.Errorf("gormguard: commit: rolled back, because a write in this transaction was refused: %w", refused)
+	}
+	if unsure {
+		_ = t.inner.Rollback()
+		return t.plugin.refuse(ctx, fmt.Errorf("gormguard: commit: %w: a statement such as CALL has ended this transaction before; read the data before you write it again", guard.ErrCommitUnknown))
 	}
 	g := t.plugin.guard.Load()
 	if len(entered) == 0 || g == nil {
@@ -237,6 +248,19 @@ func (t *transaction) Commit() error {
 		return err
 	}
 	return c.err
+}
+
+// lookBack finds out what has become of the transaction, where its own commit would not
+// tell: MySQL commits what is not there. What commits by itself has done so.
+func (t *transaction) lookBack() {
+	ctx := context.Background()
+	t.state.mu.Lock()
+	asked := t.state.probing == sqltext.Unknown
+	_ = t.lookLocked(ctx)
+	t.state.mu.Unlock()
+	if asked {
+		_ = t.settle(ctx) // where it cannot tell, the commit will
+	}
 }
 
 // A committer keeps the driver's own error, which GORM and its TranslateError know.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -22,12 +21,13 @@ type txState struct {
 	entered    []guard.Fence   // since the last ROLLBACK TO
 	ctx        context.Context // that the last fence was entered with, for the observer
 	savepoints []string
-	refused    error // the first refusal, for which it must not be committed
-	refusedAt  int   // savepoints set by then
-	probing    bool  // the savepoint of probe is set
-	late       bool  // for a statement that may fail while its rows are read
-	ended      bool  // by a statement
-	lost       error // with which the database has rolled it back by itself
+	refused    error           // the first refusal, for which it must not be committed
+	refusedAt  int             // savepoints set by then
+	probing    sqltext.Control // the savepoint of probe is set, for a statement that does this
+	unseen     bool            // rows were handed out, whose error ends it too
+	ended      bool            // by a statement
+	unsure     bool            // nor does the caller know that
+	lost       error           // with which the database has rolled it back by itself
 }
 
 // over returns why nothing can be fenced in the transaction any more.
@@ -43,7 +43,7 @@ func (s *txState) over() error {
 
 var errEnded = errors.New("gormguard: a statement of raw SQL has ended this transaction; roll it back, a guarded write in it cannot be fenced any more")
 
-var errRows = errors.New("a statement failed while its rows were read; their Err says why")
+var errRows = errors.New("a statement failed while its rows were read, as their Err says, or they are still open: close all rows before")
 
 // ran notes what a statement has done to the transaction, which has failed with err
 // or not.
@@ -111,7 +111,7 @@ func (t *transaction) failedLocked(ctx context.Context, err error, dooms bool) {
 		if s.refused == nil && dooms {
 			s.refused, s.refusedAt = err, len(s.savepoints)
 		}
-	case sqlguard.RolledBack(ctx, t.plugin.dialect, t.raw, err):
+	case !s.foreign && sqlguard.RolledBack(ctx, t.plugin.dialect, t.raw, err):
 		s.lost, s.entered = err, nil
 	}
 }
@@ -128,7 +128,7 @@ func mayEnd(step sqltext.Step) bool {
 
 // probe comes before a statement of which nobody can tell whether it will end the
 // transaction.
-func (t *transaction) probe(ctx context.Context, late bool) error {
+func (t *transaction) probe(ctx context.Context, steps []sqltext.Step) error {
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,45 +138,54 @@ func (t *transaction) probe(ctx context.Context, late bool) error {
 	if _, err := t.raw.ExecContext(ctx, "SAVEPOINT "+probeName); err != nil {
 		return fmt.Errorf("gormguard: set a savepoint, to see whether the next statement ends the transaction: %w", err)
 	}
-	s.probing, s.late = true, late
+	for _, step := range steps {
+		s.probing = max(s.probing, step.Control)
+	}
 	return nil
 }
 
 // settle comes before the statement after that: rows may have been open until now.
-// It comes before a commit if only the error of rows could say that there is nothing
-// to commit; what commits by itself has done so.
-func (t *transaction) settle(ctx context.Context, commit bool) error {
+func (t *transaction) settle(ctx context.Context) error {
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.probing || commit && !s.late {
+	if s.probing == 0 {
 		return nil
 	}
 	if _, err := t.raw.ExecContext(ctx, "RELEASE SAVEPOINT "+probeName); err != nil {
 		if ctx.Err() != nil || errors.Is(err, sql.ErrTxDone) {
 			return err // that says nothing
 		}
-		s.entered = nil
-		if s.late {
-			s.lost = errRows
-		} else {
+		if !aborted(err) {
 			s.ended = true
+			s.unsure = s.probing == sqltext.Unknown && len(s.entered) > 0
 		}
+		s.entered = nil
 	}
-	s.probing = false
+	s.probing = 0
 	return nil
 }
 
-// mayFailLate reports whether a statement may fail while its rows are read, which
-// nobody sees, so that the database rolls back: one that writes or locks.
-func (t *transaction) mayFailLate(query string) bool {
-	if !t.rows || t.plugin.dialect == sqlguard.Postgres { // which refuses the rest by itself
-		return false
+// aborted reports whether Postgres refuses all but a rollback, to a savepoint too: so
+// the transaction is still there.
+func aborted(err error) bool {
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && state.SQLState() == "25P02"
+}
+
+// lookLocked finds out whether rows have failed that were handed out: MySQL and SQLite may
+// have rolled back then. In SQLite they may do so while others of them are written.
+func (t *transaction) lookLocked(ctx context.Context) error {
+	s := t.state
+	if !s.unseen || s.foreign || s.over() != nil {
+		return nil
 	}
-	for _, s := range sqltext.Statements(sqltext.Dialect(t.plugin.dialect), query) {
-		if slices.ContainsFunc(s.Words, func(w string) bool { return is(w, "for", "lock", "insert", "update", "delete", "replace", "into") }) {
-			return true
-		}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return false
+	if sqlguard.RolledBack(ctx, t.plugin.dialect, t.raw, nil) {
+		s.lost, s.entered = errRows, nil
+	}
+	s.unseen = t.plugin.dialect == sqlguard.SQLite
+	return nil
 }

@@ -46,15 +46,20 @@ func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
 // RolledBack reports whether the database has rolled back the transaction of tx by
 // itself when a statement failed with err: MySQL and MariaDB do so after a deadlock,
 // SQLite after INSERT OR ROLLBACK. What follows would be committed statement by
-// statement, without the fence, so nothing but a rollback may follow. A lock wait
-// timeout counts, because with innodb_rollback_on_timeout it is one of these.
-// Postgres refuses the rest by itself. [Wrap] asks this for you.
+// statement, without the fence, so nothing but a rollback may follow. Postgres
+// refuses the rest by itself. [Wrap] asks this for you.
+//
+// Of an error that tells, such as a deadlock, nothing is sent. A nil err is for a
+// statement whose error only others have seen, as that of rows which they read: then the
+// database is asked, in a round trip, and also after a lock wait timeout, which ends the
+// transaction with innodb_rollback_on_timeout only. An answer that does not come, as
+// where rows are still open in MySQL, is taken for yes.
 //
 // In SQLite the answer is found by BEGIN. Where that succeeds there is another
 // transaction now, to be rolled back as the first would have been.
 func RolledBack(ctx context.Context, d Dialect, tx Tx, err error) bool {
 	e, unknown := d.engine()
-	return err != nil && unknown == nil && e.rolledBack(within(ctx), sqlSession{tx}, err)
+	return unknown == nil && e.rolledBack(within(ctx), sqlSession{tx}, err)
 }
 
 // standards are the dialects with the default settings.

@@ -251,11 +251,17 @@ func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 }
 
 // rolledBack: what follows a deadlock would be committed statement by statement,
-// and also what follows a timeout if innodb_rollback_on_timeout is set.
-func (*mysqlEngine) rolledBack(_ context.Context, _ session, err error) bool {
-	switch mysqlNumber(err) {
-	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlLockTableFull, mysqlRecordChanged:
+// and also what follows a timeout if innodb_rollback_on_timeout is set. MariaDB
+// answers NOWAIT with a timeout too.
+func (e *mysqlEngine) rolledBack(ctx context.Context, tx session, err error) bool {
+	switch number := mysqlNumber(err); {
+	case number == mysqlDeadlock, number == mysqlLockTableFull, number == mysqlRecordChanged:
 		return true
+	case number == mysqlLockWaitTimeout, err == nil:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupBound)
+		defer cancel()
+		open, err := e.open(ctx, tx)
+		return err != nil || !open
 	}
 	return false
 }

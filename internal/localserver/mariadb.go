@@ -44,6 +44,9 @@ func StartMariaDB(ctx context.Context, o MariaDBOptions) (*MariaDB, error) {
 	}
 	s := &MariaDB{server{process: p, end: terminate}}
 	s.ready = s.answers
+	// A server that starts removes what others have left in its folder for temporary
+	// tables, and takes those of servers that run for it.
+	p.env = append(p.env, "TMPDIR="+p.dir)
 	// --no-defaults here and below: the machine's own configuration is meant for
 	// another server.
 	init := p.command(ctx, install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal",

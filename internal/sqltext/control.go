@@ -27,7 +27,9 @@ type Step struct {
 
 // Steps returns those of a text, in their order.
 func Steps(d Dialect, text string) (steps []Step) {
-	if !strings.Contains(text, ";") && passive(d, firstWord(d, text)) {
+	several := strings.Contains(text, ";")
+	versioned := d == MySQL && (strings.Contains(text, "/*!") || strings.Contains(text, "/*M!"))
+	if !several && !versioned && passive(d, firstWord(d, text)) {
 		return nil
 	}
 	for _, s := range Statements(d, text) {
@@ -43,7 +45,7 @@ func Steps(d Dialect, text string) (steps []Step) {
 			steps = append(steps, Step{c, strings.ToUpper(verb), strings.Trim(s.Last, "\"'`[]")})
 		}
 	}
-	if d != SQLite && strings.Contains(text, `\`) && strings.Contains(text, ";") && ambiguous(d, text) {
+	if d != SQLite && (several || versioned) && ambiguous(d, text) {
 		steps = append(steps, Step{Control: Unknown})
 	}
 	return steps

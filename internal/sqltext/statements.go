@@ -34,8 +34,8 @@ func Statements(d Dialect, text string) (all []Statement) {
 			s.Words = append(s.Words, strings.ToLower(token))
 		case s.Words == nil:
 			s.Words = []string{""}
-		case kind == Quoted && s.Words[0] == "set":
-			s.Words = append(s.Words, strings.ToLower(strings.Trim(token, "`")))
+		case (kind == Quoted || token[0] == '"') && s.Words[0] == "set": // "autocommit" is a name by a setting of MySQL
+			s.Words = append(s.Words, strings.ToLower(strings.Trim(token, "`\"")))
 		}
 		s.Last = token
 	}
@@ -47,11 +47,11 @@ func Statements(d Dialect, text string) (all []Statement) {
 
 // inBody reports whether a semicolon here only ends a statement of a routine's body.
 func inBody(d Dialect, s Statement) bool {
-	if s.Words[0] != "create" || strings.EqualFold(s.Last, "end") {
+	if s.Words[0] != "create" {
 		return false
 	}
 	begin := slices.Index(s.Words, "begin")
-	if begin < 0 {
+	if begin < 0 || strings.EqualFold(s.Last, "end") && count(s.Words, "end") > count(s.Words, "case") { // CASE ends so, too
 		return false
 	}
 	switch d {
@@ -61,6 +61,15 @@ func inBody(d Dialect, s Statement) bool {
 		return routine(s.Words[:begin], "trigger", "procedure", "function", "event")
 	}
 	return routine(s.Words[:begin], "trigger")
+}
+
+func count(words []string, word string) (n int) {
+	for _, w := range words {
+		if w == word {
+			n++
+		}
+	}
+	return n
 }
 
 // routine reports whether CREATE is of one of these kinds, after words such as OR
