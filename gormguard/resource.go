@@ -104,6 +104,10 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 	if !p.needsResource(db) || db.Statement.SQL.Len() > 0 {
 		return
 	}
+	if modifier := reachesOthers(db.Statement); modifier != "" {
+		_ = db.AddError(p.refuse(db.Statement.Context, raw(db.Statement.Table, "UPDATE "+modifier+" may change rows that it does not name")))
+		return
+	}
 	set := assignments(db.Statement)
 	if !p.believed(db.Statement, set) {
 		p.ask(db, stored(db, true), func(row reflect.Value) []reflect.Value {
@@ -119,23 +123,29 @@ func (p *Plugin) ask(db, q *gorm.DB, becomes func(row reflect.Value) []reflect.V
 	if q == nil {
 		return
 	}
-	err := p.writeFirst(db)
+	answered := false
+	defer func() {
+		if !answered { // FenceResource has panicked
+			endOwn(db, false)
+		}
+	}()
+	err := p.within(db, q)
 	if err == nil {
 		err = p.askEach(db, q, becomes)
 	}
-	if err != nil {
-		_ = db.AddError(err)
-	}
+	answered = true
+	_ = db.AddError(err)
 }
 
 func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) []reflect.Value) (err error) {
 	stmt := db.Statement
+	build(q)
 	rows, err := q.Rows()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if closed := rows.Close(); err == nil {
+		if closed := rows.Close(); closed != nil { // it may have cost the transaction
 			err = closed
 		}
 	}()
@@ -153,6 +163,9 @@ func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) []refle
 			if resource, _ := foreign(stmt, state); resource != "" {
 				return p.foreignFence(stmt.Context, stmt.Table, resource)
 			}
+		}
+		if !p.oneFence(stmt, states) {
+			return p.refuse(stmt.Context, severalFences(stmt.Context, stmt.Table))
 		}
 	}
 	return rows.Err()

@@ -24,6 +24,7 @@ func (p *Plugin) verifyCreate(db *gorm.DB) {
 // verify comes right after the statement, and before GORM commits.
 func (p *Plugin) verify(db *gorm.DB) {
 	defer remember(db)
+	defer func() { endOwn(db, db.Error == nil) }()
 	stmt := db.Statement
 	r := planOf(stmt)
 	if db.Error != nil {

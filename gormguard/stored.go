@@ -12,35 +12,6 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
-type questionKey struct{}
-
-// reading returns a query of rows of the statement's table, to be asked for their
-// fences, also of those that a type hides from queries. To lock them, as the statement
-// is about to, is for MySQL, where a plain read would see them as they were when the
-// transaction began.
-func reading(db *gorm.DB, lock bool) *gorm.DB {
-	stmt := db.Statement
-	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Model(reflect.New(stmt.Schema.ModelType).Interface()).Unscoped()
-	q.Statement.Table, q.Statement.TableExpr = stmt.Table, stmt.TableExpr
-	q.Statement.Settings.Store(questionKey{}, true)
-	if dialect, err := sqlguard.ParseDialect(db.Name()); lock && err == nil && dialect == sqlguard.MySQL {
-		q = q.Clauses(clause.Locking{Strength: "UPDATE"})
-	}
-	return q
-}
-
-// writeFirst makes a writer of a transaction of SQLite before the question, by writing
-// nothing. A transaction that has read and then writes fails if anybody else has written
-// meanwhile, however long it may wait. In the other modes it has entered a fence.
-func (p *Plugin) writeFirst(db *gorm.DB) error {
-	t, ok := db.Statement.ConnPool.(*transaction)
-	if !ok || p.mode.fences() || p.dialect != sqlguard.SQLite {
-		return nil
-	}
-	_, err := t.raw.ExecContext(db.Statement.Context, "DELETE FROM "+db.Statement.Quote(p.target(db.Statement))+" WHERE 0")
-	return err
-}
-
 // stored returns a query of the rows that an update or a delete is about to meet, or
 // nil if GORM will refuse it for want of a WHERE. Where it cannot be sure which they
 // are, it finds more.
@@ -105,10 +76,20 @@ func softDelete(own []clause.Interface) (soft *gorm.SoftDeleteQueryClause, other
 // alive leaves out of a query the rows that a statement leaves out as deleted.
 func alive(stmt, to *gorm.Statement, soft *gorm.SoftDeleteQueryClause) {
 	if soft != nil && !stmt.Unscoped {
-		to.Unscoped = false
 		soft.ModifyStatement(to)
-		to.Unscoped = true
 	}
+}
+
+// reachesOthers returns the modifier of an update that may change other rows than its
+// conditions find, as OR REPLACE does.
+func reachesOthers(stmt *gorm.Statement) string {
+	update, _ := stmt.Clauses["UPDATE"].Expression.(clause.Update)
+	for _, word := range strings.Fields(update.Modifier) {
+		if !is(word, "OR", "IGNORE", "ABORT", "FAIL", "ROLLBACK", "LOW_PRIORITY", "ONLY") {
+			return update.Modifier
+		}
+	}
+	return ""
 }
 
 // from gives a query the tables of an update or a delete: UPDATE names its own, and
@@ -123,7 +104,7 @@ func from(stmt, to *gorm.Statement, build []string, update bool) {
 		several = several || len(given.Tables) > 1 || len(given.Joins) > 0
 	}
 	if several { // whose columns have the same names
-		to.Selects = []string{stmt.Quote(stmt.Table) + ".*"}
+		to.AddClause(clause.Select{Columns: []clause.Column{{Name: stmt.Quote(stmt.Table) + ".*", Raw: true}}})
 	}
 }
 

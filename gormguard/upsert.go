@@ -121,7 +121,7 @@ func (p *Plugin) askUpsert(db *gorm.DB, u *upsert, lock bool) {
 			found = append(found, valuesOf(u.stmt, stored, primary))
 			for _, m := range u.meetings {
 				for _, row := range m.rows[textOf(valuesOf(u.stmt, stored, m.fields))] {
-					becomes = append(becomes, assigned(u.stmt, stored, u.set, row))
+					becomes = append(becomes, row, assigned(u.stmt, stored, u.set, row))
 				}
 			}
 			return becomes
