@@ -33,17 +33,28 @@
 //     and an upsert with UpdateAll: a row that goes from one resource to another needs
 //     the fences of both. Select("Note").Updates(item) sets less.
 //
-// That costs one SELECT of whole rows, as many as the statement writes, which are
-// not kept, and which end at the first row whose fence is missing. Whether the
-// resource depends on a column is found out by calling FenceResource with other
-// values; one that tells only certain values apart, such as a status, may be taken
-// for one that does not. An upsert finds stored rows by the columns of its ON
-// CONFLICT, or else by the keys and unique indexes that the model declares. Not seen
-// is what only the database knows: a row of another resource of which the model says
-// that it is ours and sets nothing of that, and where an expression of SQL moves a
-// row. Raw SQL, Table("items") and other structs do not say which rows they mean: any
-// fence will do for them. A trigger of migrations.Protect that is told the resource
-// sees all of these.
+// That costs one SELECT of whole rows, as many as the conditions find: more than the
+// statement writes if it has a LIMIT of MySQL, unless that is in the order of the
+// primary key. They are not kept, and they end at the first row whose fence is
+// missing. It is asked in the transaction of the write, which is opened for it with
+// SkipDefaultTransaction. Whether the resource depends on a column is found out by
+// calling FenceResource with other values; one that tells only certain values apart,
+// such as a status, may be taken for one that does not.
+//
+// An upsert finds stored rows by the columns of its ON CONFLICT, or else by the keys
+// and unique indexes that the model declares, with the defaults that GORM or the tag
+// give them. In MySQL it locks those by a second SELECT, and not the gaps where there
+// are none, which would be a deadlock of everybody's inserts. A row that comes into one
+// meanwhile makes the statement fail; then it is asked too, and the statement repeated
+// once. UPDATE OR REPLACE, and modifiers that are unknown, are [ErrRaw].
+//
+// Not seen is what only the database knows: a row of another resource of which the
+// model says that it is ours and sets nothing of that, and where an expression of SQL
+// moves a row. Nor is, at READ COMMITTED, as is usual in Postgres, a row of another
+// resource that comes within reach of the statement between the question and the write:
+// that its holder inserts or changes in that moment. Raw SQL, Table("items") and other
+// structs do not say which rows they mean: any fence will do for them. A trigger of
+// migrations.Protect that is told the resource sees all of these.
 //
 // A table that a statement on another one only reads needs no fence: in a subquery,
 // after INSERT ... SELECT, and after the FROM of an UPDATE. MySQL's UPDATE and DELETE
@@ -134,7 +145,8 @@
 // # Several fences
 //
 // ModeFence enters all that the context carries. ModeRow compares with that of the
-// row's FenceResource, or else with the only one; with more it is refused.
+// row's FenceResource, or else with the only one; with more it is refused, as is a
+// stored row that needs another one than the statement's model.
 //
 // # Compatibility
 //

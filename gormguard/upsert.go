@@ -11,7 +11,6 @@ import (
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/schema"
 
-	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -33,12 +32,11 @@ func (p *Plugin) checkUpsert(db *gorm.DB, rows reflect.Value) {
 	if len(u.meetings) == 0 {
 		return
 	}
-	if p.dialect == sqlguard.MySQL && u.restrictable() {
+	restricted := p.dialect == sqlguard.MySQL && u.restrictable()
+	if restricted {
 		stmt.Settings.Store(upsertKey{}, u)
-		p.askUpsert(db, u, false)
-		return
 	}
-	p.askUpsert(db, u, true)
+	p.askUpsert(db, u, !restricted)
 }
 
 type upsertKey struct{}
@@ -166,52 +164,47 @@ func upsertOf(stmt *gorm.Statement) *upsert {
 	return nil
 }
 
-// metMark is in the text of MySQL's error for a sum that is out of range.
 const (
-	metMark           = "18446744073709551615 + "
-	mysqlOutOfRange   = 1690 // ER_DATA_OUT_OF_RANGE
-	mysqlMetCondition = "WHEN " + metMark + "(1 + LENGTH(?)) THEN ? END"
+	mysqlOutOfRange = 1690                      // ER_DATA_OUT_OF_RANGE
+	metMark         = "18446744073709551615 + " // is in its text
 )
 
-// onlyAsked makes the statement fail at a row that was not asked. The sum must not be
-// constant, as in compared. The key is set to what it is.
+// onlyAsked makes the statement fail at a row that was not asked, by a sum that is out
+// of range. It must not be constant, as in compared. The key is set to what it is.
 func (u *upsert) onlyAsked(c clause.Clause) clause.Clause {
 	conflict, ok := c.Expression.(clause.OnConflict)
 	if !ok || len(conflict.DoUpdates) == 0 {
 		return c
 	}
 	key := clause.Column{Name: u.stmt.Schema.PrimaryFields[0].DBName}
-	check := clause.Expr{SQL: "CASE " + mysqlMetCondition, Vars: []any{key, key}, WithoutParentheses: true}
+	check := clause.Expr{SQL: "WHEN " + metMark + "(1 + LENGTH(?)) THEN ? END", Vars: []any{key, key}, WithoutParentheses: true}
 	if len(u.asked) > 0 {
-		check.SQL = "CASE WHEN ? THEN ? " + mysqlMetCondition
-		check.Vars = []any{in(u.stmt.Schema.PrimaryFields, u.asked), key, key, key}
+		check.SQL = "WHEN ? THEN ? " + check.SQL
+		check.Vars = append([]any{in(u.stmt.Schema.PrimaryFields, u.asked), key}, check.Vars...)
 	}
+	check.SQL = "CASE " + check.SQL
 	conflict.DoUpdates = append(clause.Set{{Column: key, Value: check}}, conflict.DoUpdates...)
 	c.Expression = conflict
 	return c
 }
 
-// askAgain comes after an upsert that has met a row which was not asked. That has come
-// since, so it asks with locks now, and tries once more.
+// askAgain comes after an upsert that has met a row which was not asked: it has come
+// since, or is one of its own. So it asks with locks now, also on gaps, and the upsert
+// may meet what it finds.
 func (p *Plugin) askAgain(db *gorm.DB) {
-	u := upsertOf(db.Statement)
-	if u == nil || !u.metAnother(db.Error) {
+	stmt := db.Statement
+	u := upsertOf(stmt)
+	if u == nil || mysqlNumber(db.Error) != mysqlOutOfRange || !strings.Contains(db.Error.Error(), metMark) {
 		return
 	}
-	stmt := db.Statement
 	db.Error = nil
 	if p.askUpsert(db, u, true); db.Error != nil {
 		return
 	}
+	stmt.Settings.Delete(upsertKey{})
 	stmt.SQL.Reset()
 	stmt.Vars, stmt.Clauses["ON CONFLICT"] = nil, u.conflict
-	if db.Callback().Create().Get(createLink.core)(db); u.metAnother(db.Error) {
-		db.Error = p.refuse(stmt.Context, fmt.Errorf("gormguard: write to %q: a row that it meets has come between the question and the write, and may need %w of another resource; nothing was written, try again: %w", stmt.Table, guard.ErrNoFence, db.Error))
-	}
-}
-
-func (u *upsert) metAnother(err error) bool {
-	return mysqlNumber(err) == mysqlOutOfRange && strings.Contains(err.Error(), metMark)
+	db.Callback().Create().Get(createLink.core)(db)
 }
 
 // upserted returns what an INSERT sets in a row that it meets.

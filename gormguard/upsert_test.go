@@ -78,8 +78,9 @@ func TestS46_RowThatComesBeforeTheUpsert(t *testing.T) {
 
 				comes = []Item{{ID: 71, SKU: c.sku}}
 				require.NoError(t, c.tx.Clauses(updateAll).Create([]Item{{ID: 3, SKU: c.sku}, {ID: 71, SKU: c.sku, Note: "x"}, {ID: 72, SKU: c.sku}}).Error)
+				require.NoError(t, c.tx.Clauses(updateAll).Create([]Item{{ID: 73, SKU: c.sku}, {ID: 73, SKU: c.sku, Note: "x"}}).Error)
 				require.NoError(t, d.bare.Find(&theirs, "id > 70 AND note = 'x'").Error)
-				require.Len(t, theirs, 1)
+				require.Len(t, theirs, 2)
 			})
 		}
 	}
