@@ -33,13 +33,13 @@
 //     and an upsert with UpdateAll: a row that goes from one resource to another needs
 //     the fences of both. Select("Note").Updates(item) sets less.
 //
-// That costs one SELECT of whole rows, as many as the conditions find: more than the
-// statement writes if it has a LIMIT of MySQL, unless that is in the order of the
-// primary key. They are not kept, and they end at the first row whose fence is
-// missing. It is asked in the transaction of the write, which is opened for it with
-// SkipDefaultTransaction. Whether the resource depends on a column is found out by
-// calling FenceResource with other values; one that tells only certain values apart,
-// such as a status, may be taken for one that does not.
+// That costs one SELECT of whole rows, as many as the statement writes, which are not
+// kept, and which end at the first row whose fence is missing. It runs in the
+// transaction of the write, which is opened for it with SkipDefaultTransaction. With a
+// LIMIT of MySQL the statement is kept to the rows that were asked, by their keys.
+// Whether the resource depends on a column is found out by calling FenceResource with
+// other values; one that tells only certain values apart, such as a status, may be
+// taken for one that does not.
 //
 // An upsert finds stored rows by the columns of its ON CONFLICT, or else by the keys
 // and unique indexes that the model declares, with the defaults that GORM or the tag

@@ -146,7 +146,7 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 		p.takeBuilders(db)
 	}
 	if p.dialect == sqlguard.MySQL {
-		takeConflict(db)
+		takeRestricted(db)
 	}
 	p.takePool(db)
 	p.plugins = db.Plugins

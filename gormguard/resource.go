@@ -155,6 +155,9 @@ func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) []refle
 		if err := scan.ScanRows(rows, row.Interface()); err != nil {
 			return err
 		}
+		if l := limitedOf(stmt); l != nil {
+			l.asked = append(l.asked, valuesOf(stmt, row.Elem(), stmt.Schema.PrimaryFields))
+		}
 		states := []reflect.Value{row.Elem()}
 		if becomes != nil {
 			states = append(states, becomes(row.Elem())...)

@@ -126,7 +126,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	chains := db.Callback()
 	for _, name := range []string{"INSERT", "VALUES", "ON CONFLICT", "UPDATE", "SET", "DELETE", "FROM", "WHERE"} {
 		c, ok := stmt.Clauses[name]
-		if ok && (c.Builder != nil || c.BeforeExpression != nil || c.AfterNameExpression != nil || c.AfterExpression != nil) {
+		if ok && !untouched(c) {
 			return raw(r.table, "its clause "+name+" has an expression or a builder of its own")
 		}
 	}

@@ -26,6 +26,7 @@ func (p *Plugin) verify(db *gorm.DB) {
 	defer remember(db)
 	defer func() { endOwn(db, db.Error == nil) }()
 	stmt := db.Statement
+	stmt.Settings.Delete(limitedKey{})
 	r := planOf(stmt)
 	if db.Error != nil {
 		p.translate(db, r)

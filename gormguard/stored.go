@@ -20,8 +20,11 @@ func stored(db *gorm.DB, update bool) *gorm.DB {
 	q := reading(db, true)
 	to := q.Statement
 	c, conditions := stmt.Clauses["WHERE"]
+	restrictable := true
 	if conditions {
-		if where, ok := c.Expression.(clause.Where); ok { // building it may change their order
+		where, ok := c.Expression.(clause.Where)
+		restrictable = ok && untouched(c)
+		if ok { // building it may change their order
 			c.Expression = clause.Where{Exprs: slices.Clone(where.Exprs)}
 		}
 		to.Clauses["WHERE"] = c
@@ -36,8 +39,11 @@ func stored(db *gorm.DB, update bool) *gorm.DB {
 	}
 	if keys := keysOf(stmt, update); len(keys) > 0 {
 		to.AddClause(clause.Where{Exprs: keys})
-	} else if !conditions && !others && !db.AllowGlobalUpdate {
-		return nil
+	} else if !conditions {
+		restrictable = false // there may be no WHERE
+		if !others && !db.AllowGlobalUpdate {
+			return nil
+		}
 	}
 	build := stmt.BuildClauses
 	if !update {
@@ -47,12 +53,13 @@ func stored(db *gorm.DB, update bool) *gorm.DB {
 		}
 	}
 	from(stmt, to, build, update)
-	if ordersByKey(stmt) { // else the limit may be at other rows
-		for _, name := range []string{"ORDER BY", "LIMIT"} {
-			if c, ok := stmt.Clauses[name]; ok && slices.Contains(build, name) {
-				to.Clauses[name] = c
-			}
+	_, limit := stmt.Clauses["LIMIT"]
+	if limit && restrictable && !others && slices.Contains(build, "LIMIT") && len(stmt.Schema.PrimaryFields) > 0 {
+		to.Clauses["LIMIT"] = stmt.Clauses["LIMIT"]
+		if order, ok := stmt.Clauses["ORDER BY"]; ok {
+			to.Clauses["ORDER BY"] = order
 		}
+		stmt.Settings.Store(limitedKey{}, &limited{stmt: stmt})
 	}
 	return q
 }
@@ -124,30 +131,6 @@ func severalTables(e *clause.Expr) bool {
 			return true
 		}
 	}
-}
-
-// ordersByKey reports whether the order of a statement is that of the whole primary
-// key, so that its limit means the same rows whoever asks.
-func ordersByKey(stmt *gorm.Statement) bool {
-	order, ok := stmt.Clauses["ORDER BY"].Expression.(clause.OrderBy)
-	if !ok || order.Expression != nil {
-		return false
-	}
-	found := map[string]bool{}
-	for _, c := range order.Columns {
-		for _, part := range strings.Split(c.Column.Name, ",") {
-			words := strings.Fields(part)
-			if len(words) == 1 || len(words) == 2 && (strings.EqualFold(words[1], "asc") || strings.EqualFold(words[1], "desc")) {
-				found[keyColumn(stmt, strings.Trim(words[0], "\"`"))] = true
-			}
-		}
-	}
-	for _, f := range stmt.Schema.PrimaryFields {
-		if !found[f.DBName] {
-			return false
-		}
-	}
-	return len(stmt.Schema.PrimaryFields) > 0
 }
 
 // keysOf returns the conditions that GORM adds for the primary keys of the

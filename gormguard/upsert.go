@@ -137,22 +137,7 @@ func (p *Plugin) askUpsert(db *gorm.DB, u *upsert, lock bool) {
 func (u *upsert) restrictable() bool {
 	c := u.stmt.Clauses["ON CONFLICT"]
 	_, ok := c.Expression.(clause.OnConflict)
-	return ok && len(u.stmt.Schema.PrimaryFields) > 0 &&
-		c.Builder == nil && c.BeforeExpression == nil && c.AfterNameExpression == nil && c.AfterExpression == nil
-}
-
-// takeConflict stands in front of the clause that says what becomes of rows that are
-// met, in MySQL.
-func takeConflict(db *gorm.DB) {
-	next := db.ClauseBuilders["ON CONFLICT"]
-	db.ClauseBuilders["ON CONFLICT"] = func(c clause.Clause, builder clause.Builder) {
-		if stmt, ok := builder.(*gorm.Statement); ok {
-			if u := upsertOf(stmt); u != nil {
-				c = u.onlyAsked(c)
-			}
-		}
-		next(c, builder)
-	}
+	return ok && untouched(c) && len(u.stmt.Schema.PrimaryFields) > 0
 }
 
 func upsertOf(stmt *gorm.Statement) *upsert {
@@ -162,30 +147,6 @@ func upsertOf(stmt *gorm.Statement) *upsert {
 		}
 	}
 	return nil
-}
-
-const (
-	mysqlOutOfRange = 1690                      // ER_DATA_OUT_OF_RANGE
-	metMark         = "18446744073709551615 + " // is in its text
-)
-
-// onlyAsked makes the statement fail at a row that was not asked, by a sum that is out
-// of range. It must not be constant, as in compared. The key is set to what it is.
-func (u *upsert) onlyAsked(c clause.Clause) clause.Clause {
-	conflict, ok := c.Expression.(clause.OnConflict)
-	if !ok || len(conflict.DoUpdates) == 0 {
-		return c
-	}
-	key := clause.Column{Name: u.stmt.Schema.PrimaryFields[0].DBName}
-	check := clause.Expr{SQL: "WHEN " + metMark + "(1 + LENGTH(?)) THEN ? END", Vars: []any{key, key}, WithoutParentheses: true}
-	if len(u.asked) > 0 {
-		check.SQL = "WHEN ? THEN ? " + check.SQL
-		check.Vars = append([]any{in(u.stmt.Schema.PrimaryFields, u.asked), key}, check.Vars...)
-	}
-	check.SQL = "CASE " + check.SQL
-	conflict.DoUpdates = append(clause.Set{{Column: key, Value: check}}, conflict.DoUpdates...)
-	c.Expression = conflict
-	return c
 }
 
 // askAgain comes after an upsert that has met a row which was not asked: it has come
