@@ -66,7 +66,7 @@ func (p *Plugin) narrowed(stmt *gorm.Statement) bool {
 		return true
 	}
 	where, ok := c.Expression.(clause.Where)
-	return ok && !amended(c) &&
+	return ok && untouched(c) &&
 		!slices.ContainsFunc(where.Exprs, func(e clause.Expression) bool { return !p.conjunct(e) })
 }
 

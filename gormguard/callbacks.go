@@ -67,7 +67,7 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 		chains.Create().Before(createLink.before).Register("gormguard:enter", p.enterEarly),
 		chains.Create().Before(createLink.core).Register("gormguard:resource", asking(p.checkInsertedResources)),
 		chains.Create().Before(createLink.core).Register("gormguard:plan", p.planCreate),
-		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verify),
+		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verifyCreate),
 		chains.Create().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Update().Before(first(chains.Update(), "gorm:setup_reflect_value")).Register("gormguard:connect", p.connect),
@@ -136,10 +136,12 @@ func (p *Plugin) connect(db *gorm.DB) {
 	stmt.ConnPool = p.view(stmt.ConnPool)
 }
 
-// connectRows is connect where the caller will read the rows.
+// connectRows is connect where the caller will read the rows. The plugin sees to the
+// errors of its own.
 func (p *Plugin) connectRows(db *gorm.DB) {
 	p.connect(db)
-	if t, ok := db.Statement.ConnPool.(*transaction); ok {
+	_, own := db.Statement.Settings.Load(questionKey{})
+	if t, ok := db.Statement.ConnPool.(*transaction); ok && !own {
 		view := *t
 		view.rows = true
 		db.Statement.ConnPool = &view

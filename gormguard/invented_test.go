@@ -59,7 +59,7 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			d := newGuarded(t, e, nil, &Depot{})
+			d := newDatabaseOf(t, e, quiet(), gormguard.ModeFence, &Depot{})
 			require.NoError(t, d.bare.Create([]*Depot{depot(1, "mine"), depot(2, "other")}).Error)
 			tx := d.db.WithContext(d.raised("s/mine/eu/1", heldToken))
 			mine := depot(1, "mine")
@@ -181,20 +181,20 @@ func TestS46_NewRowWithoutTheResourcesColumn(t *testing.T) {
 	require.ErrorIs(t, c.tx.Select("ID", "Note").Create(&Item{ID: 60, SKU: c.sku}).Error, guard.ErrNoFence)
 	require.NoError(t, c.tx.Omit("Note").Create(&Item{ID: 60, SKU: c.sku}).Error)
 
-	d := newGuarded(t, onSQLite, nil, &Pallet{})
+	d := newDatabaseOf(t, onSQLite, quiet(), gormguard.ModeFence, &Berth{})
 	tx := d.db.WithContext(d.raised("north", heldToken))
-	require.NoError(t, tx.Create(&Pallet{}).Error)
-	require.NoError(t, tx.Model(&Pallet{}).Create(map[string]any{"id": 7}).Error)
-	require.ErrorIs(t, tx.Create([]Pallet{{Hall: "north"}, {Hall: "south"}}).Error, guard.ErrNoFence)
+	require.NoError(t, tx.Create(&Berth{}).Error)
+	require.NoError(t, tx.Model(&Berth{}).Create(map[string]any{"id": 7}).Error)
+	require.ErrorIs(t, tx.Create([]Berth{{Hall: "north"}, {Hall: "south"}}).Error, guard.ErrNoFence)
 }
 
-type Pallet struct {
+type Berth struct {
 	ID    int64
 	Hall  string `gorm:"default:north"`
 	Token int64  `gorm:"column:fence_token;fence;not null;default:0"`
 }
 
-func (p Pallet) FenceResource() string { return p.Hall }
+func (b Berth) FenceResource() string { return b.Hall }
 
 type Coded struct { // its resource has at least three letters
 	ID    int64 `gorm:"primaryKey;autoIncrement:false"`
@@ -212,7 +212,7 @@ func TestFenceResourceThatPanics(t *testing.T) {
 	for mode, m := range modes {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			d := newGuarded(t, onSQLite, []gormguard.Option{gormguard.WithMode(m)}, &Coded{})
+			d := newDatabaseOf(t, onSQLite, quiet(), m, &Coded{})
 			tx := d.db.WithContext(d.raised("wh:abc", heldToken))
 			require.NoError(t, tx.Create(&Coded{ID: 1, SKU: "abcdef"}).Error)
 			require.NoError(t, tx.Model(&Coded{ID: 1, SKU: "abcdef"}).Update("note", "x").Error)

@@ -19,7 +19,7 @@ import (
 // statement whose models it cannot reach.
 func assignments(stmt *gorm.Statement) clause.Set {
 	if c, given := stmt.Clauses["SET"]; given {
-		if set, ok := c.Expression.(clause.Set); ok && !amended(c) {
+		if set, ok := c.Expression.(clause.Set); ok && untouched(c) {
 			return set
 		}
 		return unreadable
@@ -29,11 +29,6 @@ func assignments(stmt *gorm.Statement) clause.Set {
 
 // unreadable is what a clause sets that cannot be read.
 var unreadable = clause.Set{{Column: clause.Column{Name: "(an expression or a builder of its own)"}}}
-
-// amended reports whether a clause is more than its expression.
-func amended(c clause.Clause) bool {
-	return c.Builder != nil || c.BeforeExpression != nil || c.AfterNameExpression != nil || c.AfterExpression != nil
-}
 
 // aside returns a statement with which GORM can convert what is written, and neither
 // the models nor the clauses of stmt change.

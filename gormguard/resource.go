@@ -128,6 +128,10 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 	if !p.needsResource(db) || db.Statement.SQL.Len() > 0 {
 		return
 	}
+	if modifier := reachesOthers(db.Statement); modifier != "" {
+		_ = db.AddError(p.refuse(db.Statement.Context, raw(db.Statement.Table, "UPDATE "+modifier+" may change rows that it does not name")))
+		return
+	}
 	set := assignments(db.Statement)
 	if db.Error == nil && !p.believed(db.Statement, set) {
 		p.ask(db, stored(db, true), func(row reflect.Value) ([]reflect.Value, error) {
@@ -143,19 +147,29 @@ func (p *Plugin) ask(db, q *gorm.DB, becomes func(row reflect.Value) ([]reflect.
 	if q == nil {
 		return
 	}
-	if err := p.askEach(db, q, becomes); err != nil {
-		_ = db.AddError(err)
+	answered := false
+	defer func() {
+		if !answered { // FenceResource has panicked
+			endOwn(db, false)
+		}
+	}()
+	err := p.within(db, q)
+	if err == nil {
+		err = p.askEach(db, q, becomes)
 	}
+	answered = true
+	_ = db.AddError(err)
 }
 
 func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) ([]reflect.Value, error)) (err error) {
 	stmt := db.Statement
+	build(q)
 	rows, err := q.Rows()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if closed := rows.Close(); err == nil {
+		if closed := rows.Close(); closed != nil { // it may have cost the transaction
 			err = closed
 		}
 	}()
@@ -165,20 +179,25 @@ func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) ([]refl
 		if err := scan.ScanRows(rows, row.Interface()); err != nil {
 			return err
 		}
+		if l := limitedOf(stmt); l != nil {
+			l.asked = append(l.asked, valuesOf(stmt, row.Elem(), stmt.Schema.PrimaryFields))
+		}
 		if resource, _ := foreign(stmt, row); resource != "" {
 			return p.foreignFence(stmt.Context, stmt.Table, resource)
 		}
-		if becomes == nil {
-			continue
-		}
-		states, err := becomes(row.Elem())
-		if err != nil {
-			return err
+		var states []reflect.Value
+		if becomes != nil {
+			if states, err = becomes(row.Elem()); err != nil {
+				return err
+			}
 		}
 		for _, state := range states {
 			if resource, _ := foreign(stmt, state); resource != "" {
 				return p.foreignFence(stmt.Context, stmt.Table, resource)
 			}
+		}
+		if !p.oneFence(stmt, append(states, row)) {
+			return p.refuse(stmt.Context, severalFences(stmt.Context, stmt.Table))
 		}
 	}
 	return rows.Err()

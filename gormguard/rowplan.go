@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -122,7 +123,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	chains := db.Callback()
 	for _, name := range []string{"INSERT", "VALUES", "ON CONFLICT", "UPDATE", "SET", "DELETE", "FROM", "WHERE"} {
 		c, ok := stmt.Clauses[name]
-		if ok && amended(c) {
+		if ok && !untouched(c) {
 			return raw(r.table, "its clause "+name+" has an expression or a builder of its own")
 		}
 	}
@@ -203,10 +204,34 @@ func (p *Plugin) chooseFence(r *rowPlan) error {
 		}
 	}
 	if len(held) > 1 {
-		return fmt.Errorf("gormguard: write to %q: %w of one resource: the context carries %d, and the rows do not say which; give the model a method FenceResource, or one statement for each; nothing was written", r.table, guard.ErrNoFence, len(held))
+		return severalFences(stmt.Context, r.table)
 	}
 	r.fence = held[0]
 	return nil
+}
+
+// oneFence reports whether the states of a stored row, as it is and as the statement
+// leaves it, answer to the fence that it is compared with and stamped with.
+func (p *Plugin) oneFence(stmt *gorm.Statement, states []reflect.Value) bool {
+	if !p.mode.stamps() || len(guard.Fences(stmt.Context)) < 2 {
+		return true
+	}
+	if !slices.Contains(stmt.BuildClauses, "INSERT") {
+		states = append(slices.Clip(states), stmt.ReflectValue)
+	}
+	needed := map[guard.Fence]bool{}
+	for _, state := range states {
+		elements(state, func(f Fenced) {
+			if f, ok := guard.FromContext(stmt.Context, told(f)); ok {
+				needed[f] = true
+			}
+		})
+	}
+	return len(needed) < 2
+}
+
+func severalFences(ctx context.Context, table string) error {
+	return fmt.Errorf("gormguard: write to %q: %w of one resource: the context carries %d, and the rows do not say which, or name several; give the model a method FenceResource, or one statement for each; nothing was written", table, guard.ErrNoFence, len(guard.Fences(ctx)))
 }
 
 func rowsOf(stmt *gorm.Statement, insert bool) reflect.Value {

@@ -15,10 +15,18 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
+func (p *Plugin) verifyCreate(db *gorm.DB) {
+	p.askAgain(db)
+	db.Statement.Settings.Delete(upsertKey{})
+	p.verify(db)
+}
+
 // verify comes right after the statement, and before GORM commits.
 func (p *Plugin) verify(db *gorm.DB) {
 	defer remember(db)
+	defer func() { endOwn(db, db.Error == nil) }()
 	stmt := db.Statement
+	stmt.Settings.Delete(limitedKey{})
 	r := planOf(stmt)
 	if db.Error != nil {
 		p.translate(db, r)
