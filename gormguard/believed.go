@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"database/sql"
 	"reflect"
 	"slices"
 	"strings"
@@ -8,7 +9,6 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
-	"gorm.io/gorm/schema"
 )
 
 // believed reports whether the models of a statement answer for the rows that it
@@ -16,7 +16,12 @@ import (
 // their keys to conditions that cannot reach further, and what is set tells nothing
 // of a resource. Whoever changes a model that he has read and saves it whole has
 // overwritten what it said of the row.
-func (p *Plugin) believed(stmt *gorm.Statement, set clause.Set) bool {
+func (p *Plugin) believed(stmt *gorm.Statement, set clause.Set) (yes bool) {
+	defer func() {
+		if recover() != nil { // FenceResource of what is no row, such as Item{ID: 1}
+			yes = false
+		}
+	}()
 	resource, count := foreign(stmt, stmt.ReflectValue)
 	return resource == "" && count > 0 && identified(stmt) && p.narrowed(stmt) && settled(stmt, stmt.ReflectValue, set)
 }
@@ -61,7 +66,7 @@ func (p *Plugin) narrowed(stmt *gorm.Statement) bool {
 		return true
 	}
 	where, ok := c.Expression.(clause.Where)
-	return ok && c.Builder == nil && c.BeforeExpression == nil && c.AfterNameExpression == nil && c.AfterExpression == nil &&
+	return ok && untouched(c) &&
 		!slices.ContainsFunc(where.Exprs, func(e clause.Expression) bool { return !p.conjunct(e) })
 }
 
@@ -113,44 +118,47 @@ func (p *Plugin) conjunctText(sql string) bool {
 }
 
 // settled reports whether the resources of models do not depend on the columns that
-// are set. FenceResource is a function of Go, so it is tried: with nothing in these
-// columns, with something else, and with what the statement sets.
+// are set.
 func settled(stmt *gorm.Statement, models reflect.Value, set clause.Set) bool {
 	same := true
 	elements(models, func(f Fenced) {
 		row := reflect.ValueOf(f).Elem()
-		if same = same && row.Type() == stmt.Schema.ModelType; !same {
-			return
-		}
-		emptied, filled := reflect.New(row.Type()).Elem(), reflect.New(row.Type()).Elem()
-		emptied.Set(row)
-		filled.Set(row)
-		for _, a := range set {
-			field := fieldOf(stmt.Schema, a.Column.Name)
-			if field == nil {
-				continue
-			}
-			if shared(field) {
-				same = false
-				return
-			}
-			field.ReflectValueOf(stmt.Context, emptied).SetZero()
-			if !fill(field.ReflectValueOf(stmt.Context, filled)) {
-				same = false // no other value is at hand
-				return
-			}
-		}
-		for _, other := range []reflect.Value{emptied, filled, assigned(stmt, row, set, row)} {
-			elements(other, func(o Fenced) { same = same && o.FenceResource() == f.FenceResource() })
-		}
+		same = same && row.Type() == stmt.Schema.ModelType && !depends(stmt, row, set)
 	})
 	return same
 }
 
-// shared reports whether a field is behind a pointer of the struct, which a copy of
-// the model has in common with it.
-func shared(f *schema.Field) bool {
-	return slices.ContainsFunc(f.StructField.Index, func(i int) bool { return i < 0 })
+// depends reports whether the resource of a row depends on the columns that are set.
+// FenceResource is a function of Go, so it is tried: with nothing in these columns,
+// with something else, and with what the statement sets. No row ever had such values,
+// so it may panic.
+func depends(stmt *gorm.Statement, row reflect.Value, set clause.Set) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = true
+		}
+	}()
+	emptied, filled := reflect.New(row.Type()).Elem(), reflect.New(row.Type()).Elem()
+	emptied.Set(row)
+	filled.Set(row)
+	for _, a := range set {
+		field := fieldOf(stmt.Schema, a.Column.Name)
+		if field == nil && odd(a.Column.Name) {
+			return true
+		}
+		if field == nil { // a column that the model does not have
+			continue
+		}
+		place(emptied, field).SetZero()
+		if !fill(place(filled, field)) {
+			return true // no other value is at hand
+		}
+	}
+	changed, _ := assigned(stmt, row, set, row)
+	for _, other := range []reflect.Value{emptied, filled, changed} {
+		elements(other, func(o Fenced) { yes = yes || o.FenceResource() != row.Addr().Interface().(Fenced).FenceResource() })
+	}
+	return yes
 }
 
 // fill puts something into a value that is not zero.
@@ -171,6 +179,20 @@ func fillTo(v reflect.Value, depth int) bool {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		return depth > 0 && fillTo(v.Elem(), depth-1)
+	case reflect.Interface:
+		other := reflect.ValueOf("gormguard: something else")
+		if !other.CanConvert(v.Type()) {
+			return false
+		}
+		v.Set(other)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		if depth == 0 || !fillTo(key, depth-1) {
+			return false
+		}
+		fillTo(value, depth-1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		return depth > 0 && fillTo(v.Index(0), depth-1)
@@ -185,7 +207,8 @@ func fillTo(v reflect.Value, depth int) bool {
 		for i := range v.NumField() {
 			filled = v.Field(i).CanSet() && depth > 0 && fillTo(v.Field(i), depth-1) || filled
 		}
-		return filled
+		scanner, ok := v.Addr().Interface().(sql.Scanner) // a decimal, whose fields are its own
+		return filled || ok && scanner.Scan("113") == nil
 	default:
 		return false
 	}

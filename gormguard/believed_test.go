@@ -116,9 +116,33 @@ func TestStoredRowsAreThoseOfTheStatement(t *testing.T) {
 	})
 	t.Run("LIMIT in another order", func(t *testing.T) {
 		t.Parallel()
-		c := newDatabase(t, onMariaDB, nil).cell(1, fresh)
+		d := newDatabase(t, onMariaDB, nil)
+		c := d.cell(1, fresh)
 		require.NoError(t, c.bare.Exec("UPDATE items SET sku = 'of another', stock = 1 WHERE id = 3").Error)
-		require.ErrorIs(t, c.tx.Where("stock > 0").Order("stock").Limit(1).Delete(&Item{}).Error, guard.ErrNoFence, "which of two is it?")
+		require.ErrorIs(t, c.tx.Where("stock > 0").Order("stock DESC").Limit(3).Delete(&Item{}).Error, guard.ErrNoFence)
+		// Where that does not decide, the server may take others the second time.
+		require.NoError(t, d.db.Callback().Delete().After("gormguard:resource").Before("gorm:delete").Register("others", func(db *gorm.DB) {
+			db.Statement.Clauses["ORDER BY"] = clause.Clause{Name: "ORDER BY", Expression: clause.OrderBy{Columns: []clause.OrderByColumn{{Column: clause.Column{Name: "id"}, Desc: true}}}}
+		}))
+		tx := c.tx.Where("stock = 1").Or("stock = 9").Order("id").Limit(1).Delete(&Item{})
+		require.NoError(t, tx.Error)
+		require.EqualValues(t, 1, tx.RowsAffected)
+		var left Item
+		require.NoError(t, d.bare.First(&left, 3).Error)
+	})
+	t.Run("LIMIT that finds nothing", func(t *testing.T) {
+		t.Parallel()
+		c := newDatabase(t, onMariaDB, nil).cell(1, fresh)
+		tx := c.tx.Model(&Item{}).Where("stock > 77").Limit(1).Update("note", "x")
+		require.NoError(t, tx.Error)
+		require.Zero(t, tx.RowsAffected)
+	})
+	t.Run("LIMIT of a soft delete", func(t *testing.T) {
+		t.Parallel()
+		c := newDatabase(t, onMariaDB, nil).cell(1, fresh)
+		require.NoError(t, c.bare.Exec("UPDATE docs SET sku = 'of another' WHERE id = 2").Error)
+		require.NoError(t, c.tx.Where("id > 0").Order("body").Limit(1).Delete(&Doc{}).Error)
+		require.ErrorIs(t, c.tx.Where("id > 0").Order("body").Limit(1).Delete(&Doc{}).Error, guard.ErrNoFence)
 	})
 	t.Run("soft delete brackets what has an OR", func(t *testing.T) {
 		t.Parallel()
@@ -180,4 +204,25 @@ func TestS46_UpsertByAnotherKey(t *testing.T) {
 			require.Equal(t, Voucher{ID: 101, Code: "a", SKU: "of another"}, left)
 		})
 	}
+}
+
+// MySQL takes "B" for "b", and every key for one of the upsert's.
+func TestS46_UpsertByAKeyThatComparesWithoutCase(t *testing.T) {
+	t.Parallel()
+	d := newDatabaseOf(t, onMariaDB, quiet(), gormguard.ModeFence, &Voucher{})
+	require.NoError(t, d.bare.Create(&Voucher{ID: 102, Code: "cafe", SKU: "mine"}).Error)
+	tx := d.db.WithContext(d.raised("mine", heldToken))
+	on := clause.OnConflict{DoUpdates: clause.Assignments(map[string]any{"sku": "elsewhere"})}
+	for _, code := range []string{"cafe", "CAFE", "cafe ", "café"} {
+		require.ErrorIs(t, tx.Clauses(on).Create([]Voucher{{Code: "new", SKU: "mine"}, {Code: code, SKU: "mine"}}).Error, guard.ErrNoFence, code)
+	}
+}
+
+// GORM adds to the columns of UpdateAll those that DoUpdates has.
+func TestS46_UpsertOfAllAndMore(t *testing.T) {
+	t.Parallel()
+	c := newDatabase(t, onSQLite, nil).cell(1, fresh)
+	on := doUpdates("sku", "elsewhere")
+	on.UpdateAll = true
+	require.ErrorIs(t, c.tx.Clauses(on).Create(c.item(1)).Error, guard.ErrNoFence)
 }

@@ -40,8 +40,8 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 		chain positions
 		names []string
 	}{
-		{chains.Create(), []string{createLink.before, "gorm:save_before_associations", createLink.core, createLink.after}},
-		{chains.Update(), []string{"gorm:setup_reflect_value", updateLink.before, "gorm:save_before_associations", updateLink.core, updateLink.after}},
+		{chains.Create(), []string{createLink.before, createLink.core, createLink.after}},
+		{chains.Update(), []string{"gorm:setup_reflect_value", updateLink.before, updateLink.core, updateLink.after}},
 		{chains.Delete(), []string{deleteLink.before, "gorm:delete_before_associations", deleteLink.core, deleteLink.after}},
 		{chains.Row(), []string{"gorm:row"}},
 		{chains.Raw(), []string{"gorm:raw"}},
@@ -65,21 +65,21 @@ func (p *Plugin) takeCallbacks(db *gorm.DB) error {
 	return errors.Join(
 		chains.Create().Before(first(chains.Create(), createLink.before)).Register("gormguard:connect", p.connect),
 		chains.Create().Before(createLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Create().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkInsertedResources),
+		chains.Create().Before(createLink.core).Register("gormguard:resource", asking(p.checkInsertedResources)),
 		chains.Create().Before(createLink.core).Register("gormguard:plan", p.planCreate),
-		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verify),
+		chains.Create().After(createLink.core).Before(createLink.after).Register("gormguard:verify", p.verifyCreate),
 		chains.Create().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Update().Before(first(chains.Update(), "gorm:setup_reflect_value")).Register("gormguard:connect", p.connect),
 		chains.Update().Before(updateLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Update().Before("gorm:save_before_associations").Register("gormguard:resource", p.checkUpdatedResources),
+		chains.Update().Before(updateLink.core).Register("gormguard:resource", asking(p.checkUpdatedResources)),
 		chains.Update().Before(updateLink.core).Register("gormguard:plan", p.planUpdate),
 		chains.Update().After(updateLink.core).Before(updateLink.after).Register("gormguard:verify", p.verify),
 		chains.Update().After(endLink).Register("gormguard:finish", p.finish),
 
 		chains.Delete().Before(first(chains.Delete(), deleteLink.before)).Register("gormguard:connect", p.connect),
 		chains.Delete().Before(deleteLink.before).Register("gormguard:enter", p.enterEarly),
-		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", p.checkDeletedResources),
+		chains.Delete().Before("gorm:delete_before_associations").Register("gormguard:resource", asking(p.checkDeletedResources)),
 		chains.Delete().Before(deleteLink.core).Register("gormguard:plan", p.planDelete),
 		chains.Delete().After(deleteLink.core).Before(deleteLink.after).Register("gormguard:verify", p.verify),
 		chains.Delete().After(endLink).Register("gormguard:finish", p.finish),
@@ -136,10 +136,12 @@ func (p *Plugin) connect(db *gorm.DB) {
 	stmt.ConnPool = p.view(stmt.ConnPool)
 }
 
-// connectRows is connect where the caller will read the rows.
+// connectRows is connect where the caller will read the rows. The plugin sees to the
+// errors of its own.
 func (p *Plugin) connectRows(db *gorm.DB) {
 	p.connect(db)
-	if t, ok := db.Statement.ConnPool.(*transaction); ok {
+	_, own := db.Statement.Settings.Load(questionKey{})
+	if t, ok := db.Statement.ConnPool.(*transaction); ok && !own {
 		view := *t
 		view.rows = true
 		db.Statement.ConnPool = &view

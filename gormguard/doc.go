@@ -33,16 +33,37 @@
 //     and an upsert with UpdateAll: a row that goes from one resource to another needs
 //     the fences of both. Select("Note").Updates(item) sets less.
 //
-// That costs one SELECT of whole rows, as many as the statement writes, which are
-// not kept, and which end at the first row whose fence is missing. Whether the
-// resource depends on a column is found out by calling FenceResource with other
-// values; one that tells only certain values apart, such as a status, may be taken
-// for one that does not. An upsert finds stored rows by the columns of its ON
-// CONFLICT, or else by the keys and unique indexes that the model declares. Not seen
-// is what only the database knows: a row of another resource of which the model says
-// that it is ours and sets nothing of that, and where an expression of SQL moves a
-// row. Raw SQL, Table("items") and other structs do not say which rows they mean: any
-// fence will do for them. A trigger of migrations.Protect that is told the resource
+// That costs one SELECT of whole rows, as many as the statement writes, which are not
+// kept, and which end at the first row whose fence is missing. It runs in the
+// transaction of the write, which is opened for it with SkipDefaultTransaction. With a
+// LIMIT of MySQL the statement is kept to the rows that were asked, by their keys.
+//
+// Whether the resource depends on a column is found out by calling FenceResource with
+// other values; one that tells only certain values apart, such as a status, may be
+// taken for one that does not. If it depends on a column that is set to what only the
+// database can say, the statement is [ErrRaw]: an expression of SQL, a value that the
+// field does not take as it is ("010" for a number), what a serializer has yet to read,
+// a clause with a builder of its own. Other columns are free, as in
+// Update("stock", gorm.Expr("stock - 1")).
+//
+// A row takes foreign keys from the models to which it belongs, so it is asked when
+// GORM has saved these. If it is refused, they are rolled back with it, but not with
+// SkipDefaultTransaction.
+//
+// An upsert finds stored rows by the columns of its ON CONFLICT, or else by the keys
+// and unique indexes that the model declares, with the defaults that GORM or the tag
+// give them. In MySQL it locks those by a second SELECT, and not the gaps where there
+// are none, which would be a deadlock of everybody's inserts. A row that comes into one
+// meanwhile makes the statement fail; then it is asked too, and the statement repeated
+// once. UPDATE OR REPLACE, and modifiers that are unknown, are [ErrRaw].
+//
+// Not seen is what only the database knows: a row of another resource of which the
+// model says that it is ours and sets nothing of that, and defaults, generated columns
+// and triggers that the model does not declare. Nor is, at READ COMMITTED, as is usual
+// in Postgres, a row of another resource that comes within reach of the statement
+// between the question and the write: that its holder inserts or changes in that
+// moment. Raw SQL, Table("items") and other structs do not say which rows they mean:
+// any fence will do for them. A trigger of migrations.Protect that is told the resource
 // sees all of these.
 //
 // A table that a statement on another one only reads needs no fence: in a subquery,
@@ -134,7 +155,8 @@
 // # Several fences
 //
 // ModeFence enters all that the context carries. ModeRow compares with that of the
-// row's FenceResource, or else with the only one; with more it is refused.
+// row's FenceResource, or else with the only one; with more it is refused, as is a
+// stored row that needs another one than the statement's model.
 //
 // # Compatibility
 //

@@ -73,6 +73,26 @@ func newDatabase(t testing.TB, e engine, config *gorm.Config, opts ...gormguard.
 	return d
 }
 
+// newDatabaseOf is a database that has other models besides, and guards only those of
+// them that say which fence they need.
+func newDatabaseOf(t testing.TB, e engine, config *gorm.Config, mode gormguard.Mode, models ...any) *database {
+	t.Helper()
+	d := newBare(t, e)
+	require.NoError(t, d.bare.AutoMigrate(models...))
+	var err error
+	d.db, err = gorm.Open(dialector(e, d.sql), config)
+	require.NoError(t, err)
+	var fenced []any
+	for _, m := range models {
+		if _, ok := m.(gormguard.Fenced); ok {
+			fenced = append(fenced, m)
+		}
+	}
+	d.plugin = gormguard.New(gormguard.WithMode(mode), gormguard.WithModels(fenced...))
+	require.NoError(t, d.db.Use(d.plugin))
+	return d
+}
+
 // newBare is a database without a plugin.
 func newBare(t testing.TB, e engine) *database {
 	t.Helper()

@@ -157,7 +157,7 @@ type (
 		Token int64 `gorm:"column:fence_token;fence;not null;default:0"`
 	}
 	Van struct {
-		ID   int64 `gorm:"primaryKey;autoIncrement:false"`
+		ID   int64 `gorm:"primaryKey"`
 		Name string
 	}
 )
@@ -186,6 +186,7 @@ func TestS46_RowIsNotMovedByTheModelItBelongsTo(t *testing.T) {
 		},
 		"Replace": func() error { return tx.Model(&Parcel{ID: 1, VanID: 1}).Association("Van").Replace(&Van{ID: 2}) },
 		"Create":  func() error { p := moved(); p.ID = 3; return tx.Create(p).Error },
+		"new van": func() error { p := moved(); p.Van.ID = 0; return tx.Save(p).Error },
 	} {
 		require.ErrorIs(t, write(), guard.ErrNoFence, name)
 		var parcels []Parcel
@@ -196,4 +197,5 @@ func TestS46_RowIsNotMovedByTheModelItBelongsTo(t *testing.T) {
 	same := moved()
 	same.Van.ID = 1
 	require.NoError(t, tx.Save(same).Error)
+	require.NoError(t, tx.Create(&Parcel{ID: 3, Van: &Van{ID: 1}}).Error) // the key is the van's
 }

@@ -146,6 +146,9 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 	if p.mode.stamps() {
 		p.takeBuilders(db)
 	}
+	if p.dialect == sqlguard.MySQL {
+		takeRestricted(db)
+	}
 	p.takePool(db)
 	p.plugins = db.Plugins
 	return nil

@@ -104,7 +104,11 @@ func tableName(s string) (string, error) {
 }
 
 // A Fenced model says which fence a row of it needs: the name of a resource, such
-// as "inventory:" + sku.
+// as "inventory:" + sku. It must depend on columns of the row only, and not on what
+// AfterFind fills: stored rows that are asked have no hooks run. It must have no side
+// effects, and is called by several goroutines at once, also with values that no row
+// has. If it panics then, it counts as depending on them, which costs a read; of a row
+// that is so, the panic goes to the caller, and GORM's own transaction is rolled back.
 type Fenced interface {
 	FenceResource() string
 }

@@ -2,10 +2,14 @@ package gormguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/callbacks"
+	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
 
 	"github.com/go-fencing/fencing/guard"
 )
@@ -33,6 +37,17 @@ func elements(v reflect.Value, yield func(Fenced)) {
 			yield(f)
 		}
 	}
+}
+
+// told returns the resource of a model that may be no row, such as Item{ID: 1}, and
+// have none.
+func told(f Fenced) (resource string) {
+	defer func() {
+		if recover() != nil {
+			resource = ""
+		}
+	}()
+	return f.FenceResource()
 }
 
 // foreign returns the first resource of the models in v whose fence the statement
@@ -63,32 +78,41 @@ func (p *Plugin) needsResource(db *gorm.DB) bool {
 		stmt.Context.Value(unguardedKey{}) == nil && p.target(stmt) != ""
 }
 
+// asking wraps a callback that calls FenceResource. If that panics, GORM leaves its
+// transaction open, and with it the fences that it has entered.
+func asking(check func(*gorm.DB)) func(*gorm.DB) {
+	return func(db *gorm.DB) {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = db.AddError(errors.New("gormguard: FenceResource has panicked"))
+				callbacks.CommitOrRollbackTransaction(db)
+			}
+		}()
+		check(db)
+		returned = true
+	}
+}
+
 // checkInsertedResources refuses new rows whose fence the context does not carry,
 // and an upsert that may take a stored row from another resource.
 func (p *Plugin) checkInsertedResources(db *gorm.DB) {
 	if !p.needsResource(db) {
 		return
 	}
-	if rows := inserted(db.Statement); p.askModels(db, rows) {
-		p.checkUpsert(db, rows)
+	stmt := db.Statement
+	rows, unknown := inserted(stmt)
+	for i, set := range unknown {
+		if err := p.refuseUnknown(stmt, rows.Index(i), set); err != nil {
+			_ = db.AddError(err)
+			return
+		}
 	}
-}
-
-// checkReferences asks new rows again when GORM has given them the keys of the models
-// to which they belong.
-func (p *Plugin) checkReferences(db *gorm.DB) {
-	if p.needsResource(db) && len(db.Statement.Schema.Relationships.BelongsTo) > 0 {
-		p.askModels(db, inserted(db.Statement))
+	if resource, _ := foreign(stmt, rows); resource != "" {
+		_ = db.AddError(p.foreignFence(stmt.Context, stmt.Table, resource))
+		return
 	}
-}
-
-// askModels refuses the statement if the context lacks the fence of a model in v.
-func (p *Plugin) askModels(db *gorm.DB, v reflect.Value) bool {
-	resource, _ := foreign(db.Statement, v)
-	if resource != "" {
-		_ = db.AddError(p.foreignFence(db.Statement.Context, db.Statement.Table, resource))
-	}
-	return resource == ""
+	p.checkUpsert(db, rows)
 }
 
 // checkDeletedResources refuses a delete of rows whose fence the context does not
@@ -104,10 +128,14 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 	if !p.needsResource(db) || db.Statement.SQL.Len() > 0 {
 		return
 	}
+	if modifier := reachesOthers(db.Statement); modifier != "" {
+		_ = db.AddError(p.refuse(db.Statement.Context, raw(db.Statement.Table, "UPDATE "+modifier+" may change rows that it does not name")))
+		return
+	}
 	set := assignments(db.Statement)
-	if !p.believed(db.Statement, set) {
-		p.ask(db, stored(db, true), func(row reflect.Value) []reflect.Value {
-			return []reflect.Value{assigned(db.Statement, row, set, row)}
+	if db.Error == nil && !p.believed(db.Statement, set) {
+		p.ask(db, stored(db, true), func(row reflect.Value) ([]reflect.Value, error) {
+			return p.becomes(db.Statement, row, set, row)
 		})
 	}
 }
@@ -115,23 +143,33 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 // ask reads the rows that q finds, one by one, and refuses the statement at the
 // first whose fence the context does not carry, as it is or as the statement leaves
 // it.
-func (p *Plugin) ask(db, q *gorm.DB, becomes func(row reflect.Value) []reflect.Value) {
+func (p *Plugin) ask(db, q *gorm.DB, becomes func(row reflect.Value) ([]reflect.Value, error)) {
 	if q == nil {
 		return
 	}
-	if err := p.askEach(db, q, becomes); err != nil {
-		_ = db.AddError(err)
+	answered := false
+	defer func() {
+		if !answered { // FenceResource has panicked
+			endOwn(db, false)
+		}
+	}()
+	err := p.within(db, q)
+	if err == nil {
+		err = p.askEach(db, q, becomes)
 	}
+	answered = true
+	_ = db.AddError(err)
 }
 
-func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) []reflect.Value) (err error) {
+func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) ([]reflect.Value, error)) (err error) {
 	stmt := db.Statement
+	build(q)
 	rows, err := q.Rows()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if closed := rows.Close(); err == nil {
+		if closed := rows.Close(); closed != nil { // it may have cost the transaction
 			err = closed
 		}
 	}()
@@ -141,42 +179,75 @@ func (p *Plugin) askEach(db, q *gorm.DB, becomes func(row reflect.Value) []refle
 		if err := scan.ScanRows(rows, row.Interface()); err != nil {
 			return err
 		}
-		states := []reflect.Value{row.Elem()}
+		if l := limitedOf(stmt); l != nil {
+			l.asked = append(l.asked, valuesOf(stmt, row.Elem(), stmt.Schema.PrimaryFields))
+		}
+		if resource, _ := foreign(stmt, row); resource != "" {
+			return p.foreignFence(stmt.Context, stmt.Table, resource)
+		}
+		var states []reflect.Value
 		if becomes != nil {
-			states = append(states, becomes(row.Elem())...)
+			if states, err = becomes(row.Elem()); err != nil {
+				return err
+			}
 		}
 		for _, state := range states {
 			if resource, _ := foreign(stmt, state); resource != "" {
 				return p.foreignFence(stmt.Context, stmt.Table, resource)
 			}
 		}
+		if !p.oneFence(stmt, append(states, row)) {
+			return p.refuse(stmt.Context, severalFences(stmt.Context, stmt.Table))
+		}
 	}
 	return rows.Err()
 }
 
-// inserted returns the new rows of a statement as models, also where they are
-// given as maps.
-func inserted(stmt *gorm.Statement) reflect.Value {
-	var maps []map[string]any
-	switch dest := stmt.Dest.(type) {
-	case map[string]any:
-		maps = append(maps, dest)
-	case *map[string]any:
-		maps = append(maps, *dest)
-	case []map[string]any:
-		maps = dest
-	case *[]map[string]any:
-		maps = *dest
-	default:
-		return stmt.ReflectValue
+// inserted returns the new rows of a statement as the database will have them: maps
+// as models, and what is left out with its default. Of maps there may be values that
+// only the database knows.
+func inserted(stmt *gorm.Statement) (rows reflect.Value, unknown []clause.Set) {
+	var left, defaults []*schema.Field
+	columns, restricted := stmt.SelectAndOmitColumns(true, false)
+	for _, f := range stmt.Schema.Fields {
+		if chosen, named := columns[f.DBName]; f.DBName != "" && (named && !chosen || !named && restricted) {
+			left = append(left, f)
+		}
+		if f.DefaultValueInterface != nil {
+			defaults = append(defaults, f)
+		}
 	}
-	rows := reflect.MakeSlice(reflect.SliceOf(stmt.Schema.ModelType), len(maps), len(maps))
-	for i, m := range maps {
-		for name, value := range m {
-			if f := stmt.Schema.LookUpField(name); f != nil {
-				_ = f.Set(stmt.Context, rows.Index(i), value) // a value that does not fit names no resource
+	complete := func(row reflect.Value) {
+		for _, f := range left {
+			place(row, f).SetZero()
+		}
+		for _, f := range defaults {
+			if _, zero := f.ValueOf(stmt.Context, row); zero {
+				assign(stmt.Context, f, row, f.DefaultValueInterface)
 			}
 		}
 	}
-	return rows
+	rows = reflect.MakeSlice(reflect.SliceOf(stmt.Schema.ModelType), 0, 1)
+	switch stmt.Dest.(type) {
+	case map[string]any, *map[string]any, []map[string]any, *[]map[string]any:
+		given := callbacks.ConvertToCreateValues(aside(stmt))
+		for _, values := range given.Values {
+			row, set := reflect.New(stmt.Schema.ModelType).Elem(), clause.Set{}
+			complete(row)
+			for i, value := range values {
+				set = append(set, clause.Assignment{Column: given.Columns[i], Value: value})
+			}
+			row, open := assigned(stmt, row, set, row)
+			rows, unknown = reflect.Append(rows, row), append(unknown, open)
+		}
+	default:
+		if len(left)+len(defaults) == 0 {
+			return stmt.ReflectValue, nil
+		}
+		elements(stmt.ReflectValue, func(f Fenced) {
+			rows = reflect.Append(rows, reflect.ValueOf(f).Elem())
+			complete(rows.Index(rows.Len() - 1))
+		})
+	}
+	return rows, unknown
 }

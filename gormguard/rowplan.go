@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -56,10 +57,7 @@ func (r *rowPlan) upserts() bool {
 	return ok
 }
 
-func (p *Plugin) planCreate(db *gorm.DB) {
-	p.checkReferences(db)
-	p.plan(db, true)
-}
+func (p *Plugin) planCreate(db *gorm.DB) { p.plan(db, true) }
 
 func (p *Plugin) planUpdate(db *gorm.DB) { p.plan(db, false) }
 
@@ -125,7 +123,7 @@ func (p *Plugin) buildable(db *gorm.DB, r *rowPlan) error {
 	chains := db.Callback()
 	for _, name := range []string{"INSERT", "VALUES", "ON CONFLICT", "UPDATE", "SET", "DELETE", "FROM", "WHERE"} {
 		c, ok := stmt.Clauses[name]
-		if ok && (c.Builder != nil || c.BeforeExpression != nil || c.AfterNameExpression != nil || c.AfterExpression != nil) {
+		if ok && !untouched(c) {
 			return raw(r.table, "its clause "+name+" has an expression or a builder of its own")
 		}
 	}
@@ -193,7 +191,7 @@ func (p *Plugin) chooseFence(r *rowPlan) error {
 	}
 	if stmt.Schema != nil && p.model(stmt.Schema).fenced {
 		elements(rowsOf(stmt, r.insert), func(f Fenced) {
-			if f, ok := guard.FromContext(stmt.Context, f.FenceResource()); ok {
+			if f, ok := guard.FromContext(stmt.Context, told(f)); ok {
 				r.rows = append(r.rows, f)
 			}
 		})
@@ -206,15 +204,40 @@ func (p *Plugin) chooseFence(r *rowPlan) error {
 		}
 	}
 	if len(held) > 1 {
-		return fmt.Errorf("gormguard: write to %q: %w of one resource: the context carries %d, and the rows do not say which; give the model a method FenceResource, or one statement for each; nothing was written", r.table, guard.ErrNoFence, len(held))
+		return severalFences(stmt.Context, r.table)
 	}
 	r.fence = held[0]
 	return nil
 }
 
+// oneFence reports whether the states of a stored row, as it is and as the statement
+// leaves it, answer to the fence that it is compared with and stamped with.
+func (p *Plugin) oneFence(stmt *gorm.Statement, states []reflect.Value) bool {
+	if !p.mode.stamps() || len(guard.Fences(stmt.Context)) < 2 {
+		return true
+	}
+	if !slices.Contains(stmt.BuildClauses, "INSERT") {
+		states = append(slices.Clip(states), stmt.ReflectValue)
+	}
+	needed := map[guard.Fence]bool{}
+	for _, state := range states {
+		elements(state, func(f Fenced) {
+			if f, ok := guard.FromContext(stmt.Context, told(f)); ok {
+				needed[f] = true
+			}
+		})
+	}
+	return len(needed) < 2
+}
+
+func severalFences(ctx context.Context, table string) error {
+	return fmt.Errorf("gormguard: write to %q: %w of one resource: the context carries %d, and the rows do not say which, or name several; give the model a method FenceResource, or one statement for each; nothing was written", table, guard.ErrNoFence, len(guard.Fences(ctx)))
+}
+
 func rowsOf(stmt *gorm.Statement, insert bool) reflect.Value {
 	if insert {
-		return inserted(stmt)
+		rows, _ := inserted(stmt)
+		return rows
 	}
 	return stmt.ReflectValue
 }

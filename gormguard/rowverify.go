@@ -15,10 +15,18 @@ import (
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
+func (p *Plugin) verifyCreate(db *gorm.DB) {
+	p.askAgain(db)
+	db.Statement.Settings.Delete(upsertKey{})
+	p.verify(db)
+}
+
 // verify comes right after the statement, and before GORM commits.
 func (p *Plugin) verify(db *gorm.DB) {
 	defer remember(db)
+	defer func() { endOwn(db, db.Error == nil) }()
 	stmt := db.Statement
+	stmt.Settings.Delete(limitedKey{})
 	r := planOf(stmt)
 	if db.Error != nil {
 		p.translate(db, r)
@@ -87,7 +95,8 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 		}
 		token, err := p.newest(db, r, conds)
 		// A subquery of the caller can fail like this, too.
-		return token, r.insert || err == nil && token > r.fence.Token
+		behind := func(f guard.Fence) bool { return f.Token < token }
+		return token, err == nil && (!r.insert || r.conflict) && (behind(r.fence) || slices.ContainsFunc(r.rows, behind))
 	}
 	_, rest, ok := strings.Cut(db.Error.Error(), staleMark)
 	if !ok {

@@ -196,9 +196,15 @@ func TestSubqueryErrorOfTheCallerIsNotStale(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t, onMariaDB, nil, gormguard.WithMode(gormguard.ModeRow))
 	c := d.cell(1, fresh)
-	err := c.tx.Model(c.item(1)).Update("stock", gorm.Expr("(SELECT 1 UNION ALL SELECT 2)")).Error
-	require.ErrorContains(t, err, "1242")
-	require.NotErrorIs(t, err, guard.ErrStale)
+	two := gorm.Expr("(SELECT 1 UNION ALL SELECT 2)")
+	for name, err := range map[string]error{
+		"update": c.tx.Model(c.item(1)).Update("stock", two).Error,
+		"create": c.tx.Model(&Item{}).Create(map[string]any{"id": 80, "sku": c.sku, "stock": two}).Error,
+		"upsert": c.tx.Clauses(doUpdates("stock", two)).Create(c.item(1)).Error,
+	} {
+		require.ErrorContains(t, err, "1242", name)
+		require.NotErrorIs(t, err, guard.ErrStale, name)
+	}
 }
 
 // The number of an error counts: its text may quote a key.

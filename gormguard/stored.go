@@ -7,62 +7,96 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
 
 	"github.com/go-fencing/fencing/sqlguard"
 )
-
-// reading returns a query of rows of the statement's table, to be asked for their
-// fences. In MySQL it locks them, as the statement is about to: a plain read there
-// would see them as they were when the transaction began.
-func reading(db *gorm.DB) *gorm.DB {
-	stmt := db.Statement
-	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Model(reflect.New(stmt.Schema.ModelType).Interface())
-	q.Statement.Table, q.Statement.TableExpr, q.Statement.Unscoped = stmt.Table, stmt.TableExpr, stmt.Unscoped
-	if dialect, err := sqlguard.ParseDialect(db.Name()); err == nil && dialect == sqlguard.MySQL {
-		q = q.Clauses(clause.Locking{Strength: "UPDATE"})
-	}
-	return q
-}
 
 // stored returns a query of the rows that an update or a delete is about to meet, or
 // nil if GORM will refuse it for want of a WHERE. Where it cannot be sure which they
 // are, it finds more.
 func stored(db *gorm.DB, update bool) *gorm.DB {
 	stmt := db.Statement
-	q := reading(db)
+	q := reading(db, true)
 	to := q.Statement
 	c, conditions := stmt.Clauses["WHERE"]
+	restrictable := true
 	if conditions {
-		if where, ok := c.Expression.(clause.Where); ok { // building it may change their order
+		where, ok := c.Expression.(clause.Where)
+		restrictable = ok && untouched(c)
+		if ok { // building it may change their order
 			c.Expression = clause.Where{Exprs: slices.Clone(where.Exprs)}
 		}
 		to.Clauses["WHERE"] = c
 	}
+	own := stmt.Schema.DeleteClauses
 	if update {
-		for _, c := range stmt.Schema.UpdateClauses {
-			if soft, ok := c.(gorm.SoftDeleteUpdateClause); ok {
-				to.AddClause(soft) // it brackets what has an OR, before the keys
-			}
-		}
+		own = stmt.Schema.UpdateClauses
+	}
+	soft, others := softDelete(own)
+	if update { // it brackets what has an OR, before the keys
+		alive(stmt, to, soft)
 	}
 	if keys := keysOf(stmt, update); len(keys) > 0 {
 		to.AddClause(clause.Where{Exprs: keys})
-	} else if !conditions && !db.AllowGlobalUpdate {
-		return nil
-	}
-	build := stmt.BuildClauses
-	if !update && !stmt.Unscoped && len(stmt.Schema.DeleteClauses) > 0 { // soft delete
-		build, update = db.Callback().Update().Clauses, true
-	}
-	from(stmt, to, build, update)
-	if ordersByKey(stmt) { // else the limit may be at other rows
-		for _, name := range []string{"ORDER BY", "LIMIT"} {
-			if c, ok := stmt.Clauses[name]; ok && slices.Contains(build, name) {
-				to.Clauses[name] = c
-			}
+	} else if !conditions {
+		restrictable = false // there may be no WHERE
+		if !others && !db.AllowGlobalUpdate {
+			return nil
 		}
 	}
+	build := stmt.BuildClauses
+	if !update {
+		alive(stmt, to, soft)
+		if !stmt.Unscoped && len(own) > 0 {
+			build, update = db.Callback().Update().Clauses, true
+		}
+	}
+	from(stmt, to, build, update)
+	_, limit := stmt.Clauses["LIMIT"]
+	if limit && restrictable && !others && slices.Contains(build, "LIMIT") && len(stmt.Schema.PrimaryFields) > 0 {
+		to.Clauses["LIMIT"] = stmt.Clauses["LIMIT"]
+		if order, ok := stmt.Clauses["ORDER BY"]; ok {
+			to.Clauses["ORDER BY"] = order
+		}
+		stmt.Settings.Store(limitedKey{}, &limited{stmt: stmt})
+	}
 	return q
+}
+
+// softDelete looks for GORM's own among the clauses that the types of a model add, and
+// tells whether there are others, which may add conditions.
+func softDelete(own []clause.Interface) (soft *gorm.SoftDeleteQueryClause, others bool) {
+	for _, c := range own {
+		switch c := c.(type) {
+		case gorm.SoftDeleteUpdateClause:
+			soft = (*gorm.SoftDeleteQueryClause)(&c)
+		case gorm.SoftDeleteDeleteClause:
+			soft = (*gorm.SoftDeleteQueryClause)(&c)
+		default:
+			others = true
+		}
+	}
+	return soft, others
+}
+
+// alive leaves out of a query the rows that a statement leaves out as deleted.
+func alive(stmt, to *gorm.Statement, soft *gorm.SoftDeleteQueryClause) {
+	if soft != nil && !stmt.Unscoped {
+		soft.ModifyStatement(to)
+	}
+}
+
+// reachesOthers returns the modifier of an update that may change other rows than its
+// conditions find, as OR REPLACE does.
+func reachesOthers(stmt *gorm.Statement) string {
+	update, _ := stmt.Clauses["UPDATE"].Expression.(clause.Update)
+	for _, word := range strings.Fields(update.Modifier) {
+		if !is(word, "OR", "IGNORE", "ABORT", "FAIL", "ROLLBACK", "LOW_PRIORITY", "ONLY") {
+			return update.Modifier
+		}
+	}
+	return ""
 }
 
 // from gives a query the tables of an update or a delete: UPDATE names its own, and
@@ -77,7 +111,7 @@ func from(stmt, to *gorm.Statement, build []string, update bool) {
 		several = several || len(given.Tables) > 1 || len(given.Joins) > 0
 	}
 	if several { // whose columns have the same names
-		to.Selects = []string{stmt.Quote(stmt.Table) + ".*"}
+		to.AddClause(clause.Select{Columns: []clause.Column{{Name: stmt.Quote(stmt.Table) + ".*", Raw: true}}})
 	}
 }
 
@@ -99,30 +133,6 @@ func severalTables(e *clause.Expr) bool {
 	}
 }
 
-// ordersByKey reports whether the order of a statement is that of the whole primary
-// key, so that its limit means the same rows whoever asks.
-func ordersByKey(stmt *gorm.Statement) bool {
-	order, ok := stmt.Clauses["ORDER BY"].Expression.(clause.OrderBy)
-	if !ok || order.Expression != nil {
-		return false
-	}
-	found := map[string]bool{}
-	for _, c := range order.Columns {
-		for _, part := range strings.Split(c.Column.Name, ",") {
-			words := strings.Fields(part)
-			if len(words) == 1 || len(words) == 2 && (strings.EqualFold(words[1], "asc") || strings.EqualFold(words[1], "desc")) {
-				found[keyColumn(stmt, strings.Trim(words[0], "\"`"))] = true
-			}
-		}
-	}
-	for _, f := range stmt.Schema.PrimaryFields {
-		if !found[f.DBName] {
-			return false
-		}
-	}
-	return len(stmt.Schema.PrimaryFields) > 0
-}
-
 // keysOf returns the conditions that GORM adds for the primary keys of the
 // statement's own models.
 func keysOf(stmt *gorm.Statement, update bool) []clause.Expression {
@@ -137,18 +147,8 @@ func keysOf(stmt *gorm.Statement, update bool) []clause.Expression {
 	if _, given := stmt.Clauses["SET"]; given {
 		return nil
 	}
-	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array { // of several the last decides
-		if v.Len() == 0 || len(keysIn(stmt, reflect.Indirect(v.Index(v.Len()-1)))) == 0 {
-			return nil
-		}
-	}
-	return keysIn(stmt, v)
-}
-
-// keysIn returns a condition that the rows of models meet, if these have keys.
-func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
 	switch v.Kind() {
-	case reflect.Struct:
+	case reflect.Struct: // an update leaves out what is zero of a key
 		var keys []clause.Expression
 		for _, f := range stmt.Schema.PrimaryFields {
 			if value, zero := f.ValueOf(stmt.Context, v); !zero {
@@ -156,16 +156,42 @@ func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
 			}
 		}
 		return keys
-	case reflect.Slice, reflect.Array:
-		var rows []clause.Expression
-		for i := range v.Len() {
-			if keys := keysIn(stmt, reflect.Indirect(v.Index(i))); len(keys) > 0 {
-				rows = append(rows, clause.And(keys...))
-			}
-		}
-		if len(rows) > 0 {
-			return []clause.Expression{clause.And(clause.Or(rows...))}
+	case reflect.Slice, reflect.Array: // of several the last decides
+		if v.Len() > 0 && len(keysIn(stmt, reflect.Indirect(v.Index(v.Len()-1)))) > 0 {
+			return keysIn(stmt, v)
 		}
 	}
 	return nil
+}
+
+// keysIn returns the condition that GORM makes of the primary keys of models: of all
+// columns, as soon as one is not zero.
+func keysIn(stmt *gorm.Statement, v reflect.Value) []clause.Expression {
+	if !v.IsValid() {
+		return nil
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
+		if t = t.Elem(); t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if _, keys := schema.GetIdentityFieldValuesMap(stmt.Context, v, stmt.Schema.PrimaryFields); len(keys) > 0 {
+		return []clause.Expression{in(stmt.Schema.PrimaryFields, keys)}
+	}
+	return nil
+}
+
+// in is the condition that a row has one of the values in these columns. It does not
+// nest, as OR does: SQLite takes no more than 1000 of these.
+func in(fields []*schema.Field, values [][]any) clause.IN {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.DBName
+	}
+	column, list := schema.ToQueryValues(clause.CurrentTable, names, values)
+	return clause.IN{Column: column, Values: list}
 }
