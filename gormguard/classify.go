@@ -267,6 +267,9 @@ func (c *classifier) off(w string) {
 	if is(c.first, "TRUNCATE", "DROP", "RENAME", "ALTER") {
 		return // there may be more tables to the end
 	}
+	if c.followedBy('.') {
+		return // a schema of that name
+	}
 	c.inTables, c.into = false, false
 	switch {
 	case is(w, "SELECT"):

@@ -111,6 +111,12 @@ func TestAfterSQLiteHasRolledBackNothingIsWritten(t *testing.T) {
 		_ = tx.Exec("INSERT OR ROLLBACK INTO tags (id, name) VALUES (1, 'twice')").Error
 		return nil
 	}), "rolled back this transaction by itself")
+	require.ErrorContains(t, c.tx.Transaction(func(tx *gorm.DB) error {
+		require.NoError(t, tx.Model(c.item(1)).Update("note", "first").Error)
+		var id int
+		_ = tx.Raw("INSERT OR ROLLBACK INTO tags (id, name) VALUES (1, 'twice') RETURNING id").Scan(&id).Error
+		return nil
+	}), "rolled back this transaction by itself")
 }
 
 // Each statement of a text counts, and not only the last one.

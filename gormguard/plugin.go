@@ -44,8 +44,9 @@ type Plugin struct {
 	observer guard.Observer
 	guardOps []sqlguard.Option
 
-	tables *tableSet
-	models sync.Map // *schema.Schema to *model
+	tables   *tableSet
+	models   sync.Map // *schema.Schema to *model
+	prepared preparedTexts
 
 	mu      sync.Mutex
 	plugins map[string]gorm.Plugin // identifies the database that the plugin is on

@@ -69,13 +69,18 @@ func (p *Plugin) refuse(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *pool) needsFence(ctx context.Context, query string) (bool, error) {
+// judge says whether a statement needs the fences of ctx, and what it runs on if it
+// does not.
+func (c *pool) judge(ctx context.Context, query string) (on gorm.ConnPool, fence bool, err error) {
 	v := classify(query, c.plugin.dialect, c.plugin.tables)
-	fence, err := c.plugin.guarded(ctx, v, sqltext.Steps(sqltext.Dialect(c.plugin.dialect), query), c.plan)
+	fence, err = c.plugin.guarded(ctx, v, sqltext.Steps(sqltext.Dialect(c.plugin.dialect), query), c.plan)
 	if err == nil && fence && c.begunBySQL(ctx) {
-		return false, c.plugin.refuse(ctx, raw(v.table, "a transaction was begun by SQL on this connection, which that of the write would end: use db.Transaction or db.Begin"))
+		return nil, false, c.plugin.refuse(ctx, raw(v.table, "a transaction was begun by SQL on this connection, which that of the write would end: use db.Transaction or db.Begin"))
 	}
-	return fence, err
+	if cache, ok := c.inner.(*gorm.PreparedStmtDB); ok && v.table != "" && ctx.Value(unguardedKey{}) != nil {
+		return cache.ConnPool, fence, err // from the cache anybody could run it
+	}
+	return c.inner, fence, err
 }
 
 // begunBySQL reports whether there is a transaction on the connection of
@@ -94,12 +99,12 @@ func (c *pool) begunBySQL(ctx context.Context) bool {
 }
 
 func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	fence, err := c.needsFence(ctx, query)
+	on, fence, err := c.judge(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	if !fence {
-		return c.inner.ExecContext(passed(ctx, c.inner), query, args...)
+		return on.ExecContext(passed(ctx, c.inner), query, args...)
 	}
 	var result sql.Result
 	err = c.inTx(ctx, func(t *transaction) (err error) {
@@ -112,12 +117,12 @@ func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 // QueryContext commits a guarded write before its rows are handed out: they are
 // read to the end first.
 func (c *pool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	fence, err := c.needsFence(ctx, query)
+	on, fence, err := c.judge(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	if !fence {
-		return c.inner.QueryContext(passed(ctx, c.inner), query, args...)
+		return on.QueryContext(passed(ctx, c.inner), query, args...)
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -129,12 +134,12 @@ func (c *pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 // QueryRowContext never returns nil: GORM's Row hands it to the caller, who calls
 // Scan on it. An error is that of the row.
 func (c *pool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	fence, err := c.needsFence(ctx, query)
+	on, fence, err := c.judge(ctx, query)
 	switch {
 	case err != nil:
 		return failedRow(ctx, err)
 	case !fence:
-		return c.inner.QueryRowContext(passed(ctx, c.inner), query, args...)
+		return on.QueryRowContext(passed(ctx, c.inner), query, args...)
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -146,7 +151,7 @@ func (c *pool) QueryRowContext(ctx context.Context, query string, args ...any) *
 // PrepareContext is called by GORM's cache of prepared statements. What it
 // prepares outside of a transaction cannot be watched.
 func (c *pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	fence, err := c.needsFence(ctx, query)
+	_, fence, err := c.judge(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,16 @@ func keep(rows *sql.Rows) (k *keptRows, err error) {
 
 func failedRow(ctx context.Context, err error) *sql.Row { return (&keptRows{err: err}).row(ctx) }
 
+// failedStmt returns a statement that fails with err, and never nil.
+func failedStmt(ctx context.Context, err error) *sql.Stmt {
+	ctx = context.WithoutCancel(ctx)
+	db := sql.OpenDB(&keptRows{err: err})
+	defer func() { _ = db.Close() }()
+	conn, _ := db.Conn(ctx) // neither can fail
+	stmt, _ := conn.PrepareContext(ctx, "")
+	return stmt
+}
+
 // rows hands out what was kept. The database is closed at once: it goes on living
 // for as long as its one connection is in use, and leaves no goroutine behind.
 func (k *keptRows) rows(ctx context.Context) (*sql.Rows, error) {
@@ -68,9 +78,16 @@ func (keptDriver) Open(string) (driver.Conn, error) { return nil, errors.ErrUnsu
 
 type keptConn struct{ *keptRows }
 
-func (keptConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
-func (keptConn) Close() error                        { return nil }
-func (keptConn) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
+func (c keptConn) Prepare(string) (driver.Stmt, error) { return keptStmt(c), nil }
+func (keptConn) Close() error                          { return nil }
+func (keptConn) Begin() (driver.Tx, error)             { return nil, errors.ErrUnsupported }
+
+type keptStmt struct{ *keptRows } // that of failedStmt
+
+func (keptStmt) Close() error                                 { return nil }
+func (keptStmt) NumInput() int                                { return -1 }
+func (s keptStmt) Exec([]driver.Value) (driver.Result, error) { return nil, s.err }
+func (s keptStmt) Query([]driver.Value) (driver.Rows, error)  { return nil, s.err }
 
 func (c keptConn) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
 	if c.err != nil {

@@ -88,3 +88,18 @@ func TestRawCommitEndsTheFence(t *testing.T) {
 	require.NoError(t, tx.Exec("COMMIT").Error)
 	require.ErrorContains(t, tx.Model(c.item(2)).Update("note", "x").Error, "ended this transaction")
 }
+
+// A refusal before a savepoint is not undone with that, also if its own was released.
+func TestARefusalOutlivesTheReleaseOfItsSavepoint(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onSQLite, nil)
+	c := d.cell(1, none)
+	tx := c.tx.Begin()
+	require.NoError(t, tx.Exec("UPDATE tags SET name = 'half'").Error)
+	require.NoError(t, tx.Exec("SAVEPOINT a").Error)
+	require.ErrorIs(t, tx.Model(c.item(1)).Update("note", "x").Error, guard.ErrNoFence)
+	for _, text := range []string{"RELEASE a", "SAVEPOINT b", "ROLLBACK TO b"} {
+		require.NoError(t, tx.Exec(text).Error)
+	}
+	require.ErrorIs(t, tx.Commit().Error, guard.ErrNoFence)
+}

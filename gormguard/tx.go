@@ -112,6 +112,9 @@ func (t *transaction) use() {
 // makes it forget all: to enter again what still holds costs one round trip and
 // changes nothing.
 func (t *transaction) enter(ctx context.Context) error {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
 	s := t.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,12 +214,22 @@ func (t *transaction) PrepareContext(ctx context.Context, query string) (*sql.St
 	if len(steps) > 0 {
 		return nil, fmt.Errorf("gormguard: prepare: %.40q may end a transaction or a savepoint; run it without preparing it", query)
 	}
-	return t.inner.PrepareContext(ctx, query)
+	stmt, err := t.inner.PrepareContext(ctx, query)
+	if err == nil && classify(query, t.plugin.dialect, t.plugin.tables).table != "" {
+		t.plugin.prepared.add(stmt, query)
+	}
+	return stmt, err
 }
 
-// StmtContext implements [gorm.Tx] for the cache of prepared statements, in front
-// of which there is another view that has judged the statement.
+// StmtContext implements [gorm.Tx] for the cache of prepared statements. In front of
+// that there is another view that has judged the statement, unless somebody calls the
+// cache itself: it may have the statement from a transaction that was admitted.
 func (t *transaction) StmtContext(ctx context.Context, stmt *sql.Stmt) *sql.Stmt {
+	if query, ok := t.plugin.prepared.text(stmt); ok && !isPassed(ctx) {
+		if _, err := t.admit(ctx, query); err != nil {
+			return failedStmt(ctx, err)
+		}
+	}
 	return t.inner.StmtContext(ctx, stmt)
 }
 
