@@ -33,9 +33,11 @@ type (
 func (p Pallet) FenceResource() string { return p.SKU }
 
 func (Region) QueryClauses(f *schema.Field) []clause.Interface { return []clause.Interface{hidden{f}} }
+
 func (Region) UpdateClauses(f *schema.Field) []clause.Interface {
 	return []clause.Interface{regional{f}}
 }
+
 func (Region) DeleteClauses(f *schema.Field) []clause.Interface {
 	return []clause.Interface{regional{f}}
 }
