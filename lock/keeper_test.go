@@ -236,7 +236,7 @@ func TestTheEndOfAContextThatCannotBeCompared(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
 		type values struct {
 			context.Context
-			of map[string]string
+			_ map[string]string
 		}
 		outer, err := l.Acquire(values{Context: parent}, resource)
 		require.NoError(t, err)

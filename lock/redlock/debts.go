@@ -85,7 +85,7 @@ func (n *node) pay(d debt) error {
 // passing are the errors of a node that does nothing at all, for now: all of its debts
 // get the same one. Any other is about the keys of one debt, and would be the same the
 // next time.
-var passing = []string{"LOADING", "BUSY", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS"}
+var passing = []string{"LOADING", "BUSY", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "NOPERM"}
 
 // unheard reports whether the node that a call ended with err at is to be told again.
 func unheard(err error) bool {

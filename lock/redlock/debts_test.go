@@ -70,6 +70,24 @@ func TestWhatANodeIsToldAgain(t *testing.T) {
 	require.Never(t, func() bool { return b.Owed(0) > 0 }, 200*time.Millisecond, time.Millisecond)
 }
 
+// The rights of the node's user are being changed.
+func TestANodeThatForbidsTheReleaseIsToldAgain(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	b := c.backend(t, trusting(), patient())
+	r := request()
+	take(t, b, r)
+	node := c.clients[0]
+	has := func() bool { return node.Exists(t.Context(), b.LockKey(resource)).Val() == 1 }
+	require.Eventually(t, has, time.Minute, time.Millisecond)
+	require.NoError(t, node.Do(t.Context(), "ACL", "SETUSER", "default", "-eval", "-evalsha").Err())
+	require.NoError(t, b.Release(t.Context(), r))
+	require.Eventually(t, func() bool { return b.Owed(0) == 1 }, time.Minute, time.Millisecond)
+	require.True(t, has())
+	require.NoError(t, node.Do(t.Context(), "ACL", "SETUSER", "default", "+@all").Err())
+	require.Eventually(t, func() bool { return !has() }, 30*time.Second, time.Millisecond)
+}
+
 // The lock was taken away, and the reply that says so is lost: go-redis asks again by
 // itself.
 func TestALossIsOneThoughItsReplyIsLost(t *testing.T) {
