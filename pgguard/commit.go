@@ -81,7 +81,7 @@ func answered(err error) bool {
 // not arrived yet.
 const outcomeSQL = `
 select case when not pg_is_in_recovery() then pg_xact_status($1::text::xid8) end,
-       pg_postmaster_start_time() = $3 and exists (select from pg_stat_activity where backend_start < $2)`
+       pg_postmaster_start_time() = $3, exists (select from pg_stat_activity where backend_start < $2)`
 
 // outcome reports whether the transaction was committed, or why that could not be
 // learned. It waits while the transaction is in progress, and for a server that
@@ -89,8 +89,8 @@ select case when not pg_is_in_recovery() then pg_xact_status($1::text::xid8) end
 func (g *Guard) outcome(ctx context.Context, r receipt) (committed bool, err error) {
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		var status *string
-		var same bool
-		err := g.pool.QueryRow(ctx, outcomeSQL, strconv.FormatUint(r.xid, 10), r.started, r.boot).Scan(&status, &same)
+		var same, older bool // server, session
+		err := g.pool.QueryRow(ctx, outcomeSQL, strconv.FormatUint(r.xid, 10), r.started, r.boot).Scan(&status, &same, &older)
 		pgErr, isPg := errors.AsType[*pgconn.PgError](err)
 		switch {
 		case isPg && pgErr.Code == "22023": // the id is in the future
@@ -102,8 +102,11 @@ func (g *Guard) outcome(ctx context.Context, r receipt) (committed bool, err err
 			return false, errors.New("the server no longer knows that transaction, or is a standby")
 		case *status == "aborted":
 			return false, nil
-		case *status == "committed" && same:
+		case *status == "committed" && same && older:
 			return true, nil
+		case *status == "committed" && same:
+			return false, errors.New("no session that this role may see is older than the transaction, so the server may have crashed since, and have given its id to another one; " +
+				"more connections in the pool, or the role pg_read_all_stats, would tell")
 		case *status == "committed":
 			return false, errors.New("the server has restarted since, and may have given the transaction's id to another one")
 		}

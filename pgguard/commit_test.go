@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-fencing/fencing/guard"
@@ -23,18 +24,24 @@ func (db *database) behindProxy(t *testing.T, p *proxy, adjust ...func(*pgxpool.
 	return db.newGuard(newPool(t, p.url, adjust...))
 }
 
+// ordinary returns the address of the database for a role that may write items, and
+// nothing of other sessions, and the role.
+func (db *database) ordinary(t *testing.T) (address, role string) {
+	role = unique("ordinary")
+	db.must(`create role "` + role + `" login; grant insert, select on item to "` + role + `"`)
+	t.Cleanup(func() {
+		_, err := db.pool.Exec(context.Background(), `drop owned by "`+role+`"; drop role "`+role+`"`)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(db.url)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String(), role
+}
+
 func TestS23_LostReplyOfACommit(t *testing.T) {
 	eachBegin(t, func(t *testing.T, db *database) {
-		db.must("grant insert, select on item to public")
-		role := unique("ordinary")
-		db.must(`create role "` + role + `" login`)
-		t.Cleanup(func() {
-			_, err := db.pool.Exec(context.Background(), `drop owned by "`+role+`"; drop role "`+role+`"`)
-			require.NoError(t, err)
-		})
-		ordinary, err := url.Parse(db.url)
-		require.NoError(t, err)
-		ordinary.User = url.User(role)
+		ordinary, _ := db.ordinary(t)
 		ctx, _ := db.raised("r", 1, "A")
 
 		for name, c := range map[string]struct {
@@ -46,7 +53,7 @@ func TestS23_LostReplyOfACommit(t *testing.T) {
 		}{
 			"the reply is lost":                        {fault: loseReply, written: true},
 			"the reply is lost, only one connection":   {fault: loseReply, written: true, adjust: func(c *pgxpool.Config) { c.MaxConns = 1 }},
-			"the reply is lost, without privileges":    {fault: loseReply, written: true, role: ordinary.String()},
+			"the reply is lost, without privileges":    {fault: loseReply, written: true, role: ordinary},
 			"the reply does not come in time":          {fault: hang, written: true, bound: 300 * time.Millisecond},
 			"the request is lost":                      {fault: loseRequest},
 			"the request is lost, simple protocol":     {fault: loseRequest, adjust: func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }},
@@ -175,6 +182,26 @@ func TestS23_CommitAcrossACrashOfTheServer(t *testing.T) {
 	require.Equal(t, "committed", status, "the id was given to another transaction; else this test shows nothing")
 	require.ErrorIs(t, err, guard.ErrCommitUnknown)
 	require.Zero(t, one[int](db, "select count(*) from item where id = 'never'"))
+}
+
+// Without a session that is older than the transaction, and that its role sees, nobody
+// knows whether there was a crash. That there was one is not said.
+func TestS23_LostReplyOnTheOnlyConnectionOfARole(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	address, role := db.ordinary(t)
+	ctx, _ := db.raised("r", 1, "A")
+	p := newProxy(t, address)
+	err := db.behindProxy(t, p).InTx(ctx, func(tx pgx.Tx) error {
+		p.failOn(commitMessage, loseReply, func() {
+			_, err := db.pool.Exec(context.Background(), "select pg_terminate_backend(pid, 10000) from pg_stat_activity where usename = $1", role)
+			assert.NoError(t, err)
+		})
+		return inserts(ctx, "x")(tx)
+	})
+	require.ErrorIs(t, err, guard.ErrCommitUnknown)
+	require.ErrorContains(t, err, "no session that this role may see is older than the transaction")
+	require.NotContains(t, err.Error(), "restarted")
 }
 
 func TestS23_ServerThatStaysDownLeavesTheCommitUnknown(t *testing.T) {

@@ -99,6 +99,35 @@ func TestDoctorLooksAtTheRightsOfColumns(t *testing.T) {
 	}
 }
 
+func TestDoctorSaysWhatIsGone(t *testing.T) {
+	t.Parallel()
+	for broken, says := range map[string]string{
+		"drop table fencing.lease_spent":                       `lacks "fencing".lease_spent`,
+		"drop function fencing.once(text)":                     `lacks "fencing".once(text)`,
+		"truncate fencing.lease_counter":                       `"fencing".lease_counter has 0 of its 1024 rows`,
+		"delete from fencing.lease_counter where shard = 1023": "has 1023 of its 1024 rows",
+	} {
+		db := migrated(t)
+		db.requireFound(t, "schema", "ok", "up to date")
+		role := newRole(t, db, "")
+		db.exec(t, broken)
+		db.requireFound(t, "schema", "fail", says, "--role", role)
+		db.requireFound(t, "role", "ok", "may raise and enter", "--role", role)
+	}
+}
+
+func TestDoctorLooksAtWhatASchemaDoesNotHide(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	role := newRole(t, db, half1)
+	db.exec(t, "revoke usage on schema fencing from public")
+	db.url = as(t, db.url, role, half1)
+	db.requireFound(t, "schema", "warn", "not looked at: permission denied for schema fencing")
+	db.requireFound(t, "rights", "ok", "none but their owner")
+	db.requireFound(t, "triggers", "ok", "no table is protected")
+	db.requireFound(t, "fences", "warn", "not looked at")
+}
+
 func TestDoctorLooksAtTheRoleOfAService(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)

@@ -36,8 +36,8 @@ write does, fenced or not. Where none of them writes, use --no-column.
 TABLE is written as in SQL: inventory, app.inventory, '"App"."Odd Table"'.
 EXPR is a SQL expression over the columns of a row that gives the name of the
 fence which the row needs. An empty EXPR accepts any fence that was entered. One that is
-NULL for every row, or volatile, is refused. What is printed names the rule, and the one
-before it if there was another.
+NULL for every row, or declared volatile, is refused, unless the table has it already. What
+is printed names the rule, and the one before it if there was another.
 
 It is done in one transaction. --down takes off the triggers of the fence schema
 that --schema names, and the column of --column if it was added here; --resource

@@ -39,12 +39,12 @@ func (a *app) applyProtection(ctx context.Context, p protection, sql string) err
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return p.unresolved(err)
 			}
-			if err := p.names(ctx, tx); err != nil {
-				return err
-			}
 		}
 		after, err = p.inspect(ctx, tx)
-		return err
+		if err != nil || before.rule != nil && !before.changed(after) { // what was let in before stays
+			return err
+		}
+		return p.names(ctx, tx)
 	})
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", p.command(), p.table, wayOut(d.explain(err)))
@@ -55,9 +55,11 @@ func (a *app) applyProtection(ctx context.Context, p protection, sql string) err
 	return a.say("%s %s\n", p.table, p.says(before, after))
 }
 
+const insufficientPrivilege = "42501"
+
 // wayOut says what to do where Postgres only says what is the matter.
 func wayOut(err error) error {
-	const lockNotAvailable, insufficientPrivilege = "55P03", "42501"
+	const lockNotAvailable = "55P03"
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case ok && pgErr.Code == lockNotAvailable:

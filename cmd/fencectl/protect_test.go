@@ -126,8 +126,8 @@ func TestProtectRefusesWhatItCannotProtect(t *testing.T) {
 		{"", "inventory", "sku ||"},
 		{"", "inventory", "no_such_function(sku)"},
 		{"is NULL for every row", "inventory", "sku || NULL"},
-		{"is volatile", "inventory", "sku || random()"},
-		{"is volatile", "inventory", "NEW.sku || clock_timestamp()"},
+		{"is declared volatile", "inventory", "sku || random()"},
+		{"is declared volatile", "inventory", "NEW.sku || clock_timestamp()"},
 		{"it belongs to the fence schema", "fencing.fence", "resource"},
 		{"system catalog", "pg_catalog.pg_class", "relname"},
 	} {
@@ -135,6 +135,31 @@ func TestProtectRefusesWhatItCannotProtect(t *testing.T) {
 		require.Equal(t, before, db.shape(t), "half done: %s", c.table)
 	}
 	fails(t, 2, "there is no table inventroy", "protect", "inventroy", "--down", pg)
+}
+
+// What CREATE FUNCTION is not told it takes for volatile.
+func TestProtectTakesALabelledFunctionAndARuleThatIsThere(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	pg := "--postgres=" + db.url
+	ok(t, "migrate", "up", pg)
+	db.exec(t, "CREATE TABLE inventory (sku text); CREATE FUNCTION named(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN $1; END $$")
+	protect := []string{"protect", "inventory", "--resource=named(sku)", "--trigger", pg}
+	fails(t, 2, "ALTER its function to be IMMUTABLE or STABLE", protect...)
+	db.exec(t, "ALTER FUNCTION named STABLE")
+	ok(t, protect...)
+	db.exec(t, "ALTER FUNCTION named VOLATILE")
+	ok(t, protect...)
+}
+
+func TestProtectByAnOwnerWhoMayNotRead(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	ok(t, "migrate", "up", "--postgres="+db.url)
+	owner := newRole(t, db, "")
+	db.exec(t, "CREATE TABLE inventory (sku text); ALTER TABLE inventory OWNER TO "+owner+"; REVOKE SELECT ON inventory FROM "+owner)
+	ok(t, "protect", "inventory", "--resource=sku", "--trigger", "--postgres="+as(t, db.url, owner, ""))
+	require.Equal(t, "UF004", db.sqlState(t, "INSERT INTO inventory VALUES ('a')"))
 }
 
 func TestProtectBySomeoneWhoMayNot(t *testing.T) {

@@ -57,7 +57,7 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"pgguard: a commit is believed only from a server that has not crashed since", "pgguard/commit.go",
-		"case *status == \"committed\" && same:", "case *status == \"committed\":", "pgguard", "S23",
+		"case *status == \"committed\" && same && older:", "case *status == \"committed\":", "pgguard", "S23",
 	},
 	{
 		"pgguard: InTx tells a refusal that its function hides", "pgguard/intx.go",

@@ -32,8 +32,13 @@ func Postgres(ctx context.Context, tx pgx.Tx, server, schema, role string, key f
 			return p.all, nil, err
 		}
 	}
-	installed, err := p.installed(ctx)
-	if err != nil || !installed {
+	fits := true // as far as is known
+	installed := func(ctx context.Context) error {
+		latest, err := p.installed(ctx)
+		fits = latest || err != nil
+		return err
+	}
+	if err := p.look(ctx, check{"schema", installed}); err != nil || !fits {
 		return p.all, nil, err
 	}
 	var heights Heights
@@ -171,7 +176,7 @@ func (p *postgres) installed(ctx context.Context) (bool, error) {
 	case v > migrations.Latest:
 		p.add(Warn, "schema", fmt.Sprintf("fence schema %q is at version %d, this program knows %d", p.schema, v, migrations.Latest), "upgrade fencectl")
 	default:
-		p.ok("schema", "fence schema %q is at version %d, up to date", p.schema, v)
+		return true, p.whole(ctx, v)
 	}
 	return v >= migrations.Latest, nil
 }

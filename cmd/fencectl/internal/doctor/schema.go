@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -59,6 +60,46 @@ var (
 	}
 )
 
+// whole looks whether a table, a function or a counter of the schema is gone: what needs it
+// fails.
+func (p *postgres) whole(ctx context.Context, version int) error {
+	const sql = `
+select array(select f from unnest($1::text[]) f where to_regprocedure(f) is null) || array(select t from unnest($2::text[]) t where to_regclass(t) is null),
+       coalesce(has_table_privilege(to_regclass($3), 'SELECT'), false)`
+	tables := p.qualified([]string{"fence", "sequence", "operation", "lease", "lease_counter", "lease_queue", "lease_spent"})
+	counters := p.qualified([]string{"lease_counter"})[0]
+	var gone []string
+	var may bool
+	if err := p.tx.QueryRow(ctx, sql, p.qualified(slices.Concat(guardFunctions, otherFunctions)), tables, counters).Scan(&gone, &may); err != nil {
+		return err
+	}
+	there := 1024
+	if may {
+		if err := p.tx.QueryRow(ctx, "select count(*) from "+counters+" where shard between 0 and 1023").Scan(&there); err != nil {
+			return err
+		}
+	}
+	if len(gone) > 0 {
+		p.add(Fail, "schema", fmt.Sprintf("the fence schema %q lacks %s: what needs it fails", p.schema, strings.Join(gone, ", ")), "restore it from a backup")
+	}
+	if there < 1024 {
+		p.add(Fail, "schema", fmt.Sprintf("%s has %d of its 1024 rows, as after TRUNCATE or a restore without data: pglock gets no token for the others", counters, there),
+			"restore them from a backup, or insert shards 0 to 1023 with a token above every one that was ever handed out")
+	}
+	if len(gone) == 0 && there == 1024 {
+		p.ok("schema", "fence schema %q is at version %d, up to date", p.schema, version)
+	}
+	return nil
+}
+
+// qualified returns names with the schema before them.
+func (p *postgres) qualified(names []string) (all []string) {
+	for _, name := range names {
+		all = append(all, pgx.Identifier{p.schema}.Sanitize()+"."+name)
+	}
+	return all
+}
+
 // role looks whether the role of a service may do its work, and nothing more.
 func (p *postgres) role(ctx context.Context) error {
 	if p.service == "" {
@@ -111,13 +152,10 @@ func (p *postgres) grant(functions []string, role string) string {
 	return fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %s", strings.Join(functions, ", "), role)
 }
 
-// forbidden returns which of the functions the role may not call.
+// forbidden returns which of the functions are there and the role may not call them.
 func (p *postgres) forbidden(ctx context.Context, functions []string) ([]string, error) {
-	var names []string
-	for _, f := range functions {
-		names = append(names, pgx.Identifier{p.schema}.Sanitize()+"."+f)
-	}
-	rows, _ := p.tx.Query(ctx, "select f from unnest($1::text[]) f where not has_function_privilege($2::name, f, 'EXECUTE')", names, p.service) // its error is that of the rows
+	const sql = "select f from unnest($1::text[]) f where not has_function_privilege($2::name, to_regprocedure(f)::oid, 'EXECUTE')"
+	rows, _ := p.tx.Query(ctx, sql, p.qualified(functions), p.service) // its error is that of the rows
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
