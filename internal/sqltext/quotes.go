@@ -97,8 +97,8 @@ func escapedLen(s string) int {
 func Ambiguous(d Dialect, before, token string) bool {
 	switch c := token[0]; {
 	case strings.HasPrefix(token, "/*"):
-		body := token[2:] // nested or not; or run by some versions of MySQL
-		return strings.Contains(body, "/*") || d == MySQL && (strings.HasPrefix(body, "!") || strings.HasPrefix(body, "M!"))
+		body := token[2:] // some versions of MySQL run it, or nest what is in it
+		return d == MySQL && (strings.Contains(body, "/*") || strings.HasPrefix(body, "!") || strings.HasPrefix(body, "M!"))
 	case c|0x20 == 'u' && d == Postgres:
 		return strings.HasPrefix(token[1:], "&") // UESCAPE may follow: what it names is not to be seen
 	case c != '\'' && c != '"' || d == SQLite || c == '"' && d == Postgres:

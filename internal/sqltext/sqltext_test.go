@@ -165,7 +165,8 @@ func TestWhatASettingOfTheServerDecides(t *testing.T) {
 		{my, "", "/*!50000", true},
 		{my, "", "/*M!", true},
 		{my, "", "/*Mx*/", false},
-		{pg, "", "/* /* */ */", true},
+		{my, "", "/* /* */", true},
+		{pg, "", "/* /* */ */", false},
 		{lite, "", `'a\'`, false},
 	} {
 		require.Equal(t, c.want, sqltext.Ambiguous(c.dialect, c.before, c.token), "%s: %s%s", c.dialect, c.before, c.token)

@@ -28,10 +28,16 @@ type process struct {
 	file *os.File // nil once it is closed
 }
 
+// living are the processes until they are closed. The garbage collector closes a file
+// that nobody can reach, and a lock outlives the back end that its program has dropped.
+var living sync.Map
+
 func newProcess(dir string) (*process, error) {
 	p := &process{dir: dir, id: rand.Text()}
 	var err error
-	p.file, err = p.create()
+	if p.file, err = p.create(); err == nil {
+		living.Store(p, nil)
+	}
 	return p, err
 }
 
@@ -83,6 +89,7 @@ func (p *process) close() error {
 	if p.file == nil {
 		return nil
 	}
+	living.Delete(p)
 	err := os.Remove(p.file.Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,19 @@ func TestTheFileOfALivingProcessIsMadeAnew(t *testing.T) {
 	clean()
 	require.NoError(t, b.Renew(t.Context(), r))
 	_, err = open(t, dir).Acquire(t.Context(), request())
+	require.ErrorIs(t, err, lock.ErrHeld)
+}
+
+// The garbage collector closes files that nobody can reach any more.
+func TestALockOutlivesItsBackEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	acquire(t, open(t, dir), request())
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, err := open(t, dir).Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lock.ErrHeld)
 }
 
