@@ -49,19 +49,22 @@ const (
 // since, its holder would read what was there before, and overwrite the rest.
 func (*mysqlEngine) enter(ctx context.Context, tx session, _ *settings, held []guard.Fence, e entering) error {
 	return compare(held, func(f guard.Fence) (guard.Record, error) {
-		current := guard.Record{Fence: guard.Fence{Resource: f.Resource}}
-		seen := int64(1)
+		var current struct { // one piece: it is read into, and so on the heap
+			guard.Record
+			seen int64
+		}
+		current.Fence.Resource, current.seen = f.Resource, 1
 		query, dest := mysqlHeld, []any{(*int64)(&current.Fence.Token), &current.Fence.Nonce}
 		if !e.first {
 			query = fmt.Sprintf(mysqlHeldAndSeen, bytesMySQL(f.Resource), f.Token, bytesMySQL(f.Nonce))
-			dest = append(dest, &seen)
+			dest = append(dest, &current.seen)
 		}
 		found, err := tx.row(ctx, query+bytesMySQL(f.Resource)+mysqlShare, nil, dest...)
-		if err == nil && found && seen == 0 && current.Enter(f) == nil {
+		if err == nil && found && current.seen == 0 && current.Enter(f) == nil {
 			err = fmt.Errorf("%q: %w", f.Resource, errOldSnapshot)
 		}
 		if err != nil || found && current.Enter(f) == nil {
-			return current, err
+			return current.Record, err
 		}
 		return readMySQL(ctx, tx, f.Resource, mysqlShare) // for whoever has to explain the refusal
 	})
