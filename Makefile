@@ -19,7 +19,7 @@ torture: deps ## the guards under faults for ten minutes, beside controls that m
 	bin/fencectl torture --seconds $(TORTURETIME) --out bin/torture $(if $(SEED),--seed $(SEED))
 
 bench: deps ## guarded against unguarded, in the same run
-	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard ./lock/redislock ./lock/redlock ./lock/pglock ./lock/zklock ./lock/filelock ./guard/fencewire ./guard/redisguard ./guard/objectguard ./migrations ./sequencer/...
+	go test -run '^$$' -bench . -benchmem ./pgguard ./sqlguard ./gormguard/... ./lock/redislock ./lock/redlock ./lock/pglock ./lock/zklock ./lock/filelock ./guard/fencewire ./guard/redisguard ./guard/objectguard ./migrations ./sequencer/...
 	cd benchmarks && go run .
 
 lint: ## what CI checks besides the tests

@@ -9,6 +9,8 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 )
 
 // believed reports whether the models of a statement answer for the rows that it
@@ -97,21 +99,21 @@ func column(c any) bool {
 }
 
 func (p *Plugin) conjunctText(sql string) bool {
-	l := lexer{sql: sql, dialect: p.dialect}
+	l := p.lexer(sql)
 	depth := 0
 	for {
-		t, ok := l.next()
+		t, ok := l.Next()
 		switch {
 		case !ok:
-			return depth == 0 && !l.odd && !l.comment
-		case t.kind == punct && t.text == "(":
+			return depth == 0 && !l.Odd && !l.Comment
+		case t.Kind == rawsql.Punct && t.Text == "(":
 			depth++
-		case t.kind == punct && t.text == ")":
+		case t.Kind == rawsql.Punct && t.Text == ")":
 			if depth--; depth < 0 {
 				return false
 			}
-		case t.kind == punct && (t.text == "|" || t.text == ";"), // || is OR in MySQL
-			t.kind == word && (strings.EqualFold(t.text, "or") || strings.EqualFold(t.text, "xor")):
+		case t.Kind == rawsql.Punct && (t.Text == "|" || t.Text == ";"), // || is OR in MySQL
+			t.Kind == rawsql.Word && (strings.EqualFold(t.Text, "or") || strings.EqualFold(t.Text, "xor")):
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
 )
 
@@ -183,7 +184,7 @@ func (p *Plugin) target(stmt *gorm.Statement) string {
 			return stmt.Schema.Table
 		}
 	}
-	if p.tables.has(stmt.Table) {
+	if p.tables.Has(stmt.Table) {
 		return stmt.Table
 	}
 	if stmt.TableExpr != nil {
@@ -196,14 +197,14 @@ func (p *Plugin) target(stmt *gorm.Statement) string {
 
 // mentioned returns the first guarded name in a piece of SQL.
 func (p *Plugin) mentioned(sql string) string {
-	l := lexer{sql: sql, dialect: p.dialect}
+	l := p.lexer(sql)
 	for {
-		t, ok := l.next()
+		t, ok := l.Next()
 		if !ok {
 			return ""
 		}
-		if t.kind != punct && p.tables.has(t.text) {
-			return t.text
+		if t.Kind != rawsql.Punct && p.tables.Has(t.Text) {
+			return t.Text
 		}
 	}
 }

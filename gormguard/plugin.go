@@ -11,7 +11,9 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -44,7 +46,7 @@ type Plugin struct {
 	observer guard.Observer
 	guardOps []sqlguard.Option
 
-	tables   *tableSet
+	tables   *rawsql.Tables
 	models   sync.Map // *schema.Schema to *model
 	prepared preparedTexts
 
@@ -99,7 +101,7 @@ func WithGuardOptions(opts ...sqlguard.Option) Option {
 // New returns a plugin for db.Use. What is wrong with the options is reported
 // there.
 func New(opts ...Option) *Plugin {
-	p := &Plugin{column: "fence_token", tables: newTableSet()}
+	p := &Plugin{column: "fence_token", tables: rawsql.NewTables()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(p)
@@ -157,7 +159,7 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 // register reads the tables and models of the options.
 func (p *Plugin) register(db *gorm.DB) error {
 	for _, s := range p.given {
-		name, err := tableName(s)
+		name, err := rawsql.ParseTable(s)
 		if err != nil {
 			return err
 		}
@@ -166,7 +168,7 @@ func (p *Plugin) register(db *gorm.DB) error {
 				return err
 			}
 		}
-		p.tables.add(name, p.column)
+		p.tables.Add(name, p.column)
 	}
 	for _, sample := range p.samples {
 		stmt := &gorm.Statement{DB: db}
@@ -184,8 +186,8 @@ func (p *Plugin) register(db *gorm.DB) error {
 	if !p.mode.stamps() {
 		return nil
 	}
-	for _, name := range p.tables.names() {
-		column, _ := p.tables.column(name)
+	for _, name := range p.tables.Names() {
+		column, _ := p.tables.Column(name)
 		if err := p.checkColumn(db, p.spelling(name), column); err != nil {
 			return err
 		}
@@ -196,7 +198,7 @@ func (p *Plugin) register(db *gorm.DB) error {
 // spelling returns a table as it was given, which may name its schema.
 func (p *Plugin) spelling(name string) string {
 	for _, s := range p.given {
-		if got, err := tableName(s); err == nil && got == name {
+		if got, err := rawsql.ParseTable(s); err == nil && got == name {
 			return s
 		}
 	}
@@ -229,4 +231,12 @@ func (p *Plugin) Raise(ctx context.Context, f guard.Fence) error {
 		return fmt.Errorf("gormguard: raise %q: the plugin is not on a database, or that has no *sql.DB; call db.Use first", f.Resource)
 	}
 	return g.Raise(ctx, f)
+}
+
+func (p *Plugin) classify(sql string) rawsql.Verdict {
+	return rawsql.Classify(sql, sqltext.Dialect(p.dialect), p.tables)
+}
+
+func (p *Plugin) lexer(sql string) rawsql.Lexer {
+	return rawsql.Lexer{SQL: sql, Dialect: sqltext.Dialect(p.dialect)}
 }

@@ -8,6 +8,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
@@ -31,15 +32,15 @@ var (
 
 // guarded decides on a statement: whether it needs the fences of ctx, or an error
 // if it must not run.
-func (p *Plugin) guarded(ctx context.Context, v verdict, steps []sqltext.Step, plan *rowPlan) (bool, error) {
-	if v.table == "" || isPassed(ctx) || p.unguarded(ctx, v.table) {
+func (p *Plugin) guarded(ctx context.Context, v rawsql.Verdict, steps []sqltext.Step, plan *rowPlan) (bool, error) {
+	if v.Table == "" || isPassed(ctx) || p.unguarded(ctx, v.Table) {
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
-		return false, p.refuse(ctx, noFence(v.table))
+		return false, p.refuse(ctx, noFence(v.Table))
 	}
-	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return v.several || s.Control != sqltext.Unknown }) {
-		return false, p.refuse(ctx, raw(v.table, "its text may also begin or end a transaction or a savepoint, as CALL may in MySQL"))
+	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return v.Several || s.Control != sqltext.Unknown }) {
+		return false, p.refuse(ctx, raw(v.Table, "its text may also begin or end a transaction or a savepoint, as CALL may in MySQL"))
 	}
 	if p.mode.stamps() {
 		if err := plan.complete(v); err != nil {
@@ -72,12 +73,12 @@ func (p *Plugin) refuse(ctx context.Context, err error) error {
 // judge says whether a statement needs the fences of ctx, and what it runs on if it
 // does not.
 func (c *pool) judge(ctx context.Context, query string) (on gorm.ConnPool, fence bool, err error) {
-	v := classify(query, c.plugin.dialect, c.plugin.tables)
+	v := c.plugin.classify(query)
 	fence, err = c.plugin.guarded(ctx, v, sqltext.Steps(sqltext.Dialect(c.plugin.dialect), query), c.plan)
 	if err == nil && fence && c.begunBySQL(ctx) {
-		return nil, false, c.plugin.refuse(ctx, raw(v.table, "a transaction was begun by SQL on this connection, which that of the write would end: use db.Transaction or db.Begin"))
+		return nil, false, c.plugin.refuse(ctx, raw(v.Table, "a transaction was begun by SQL on this connection, which that of the write would end: use db.Transaction or db.Begin"))
 	}
-	if cache, ok := c.inner.(*gorm.PreparedStmtDB); ok && v.table != "" && ctx.Value(unguardedKey{}) != nil {
+	if cache, ok := c.inner.(*gorm.PreparedStmtDB); ok && v.Table != "" && ctx.Value(unguardedKey{}) != nil {
 		return cache.ConnPool, fence, err // from the cache anybody could run it
 	}
 	return c.inner, fence, err
@@ -156,7 +157,7 @@ func (c *pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, err
 		return nil, err
 	}
 	if fence {
-		return nil, raw(classify(query, c.plugin.dialect, c.plugin.tables).table, "it is prepared outside of a transaction")
+		return nil, raw(c.plugin.classify(query).Table, "it is prepared outside of a transaction")
 	}
 	return c.inner.PrepareContext(ctx, query)
 }

@@ -6,102 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
 
 	"gorm.io/gorm/schema"
 
-	"github.com/go-fencing/fencing/sqlguard"
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 )
-
-// A tableSet holds the names of guarded tables: lower case, without a schema, and
-// without quotes. Two tables of one name in two schemas are guarded together:
-// search paths are not for a client to resolve. It is read on every statement and
-// written a few times in the life of a process.
-type tableSet struct {
-	mu  sync.Mutex
-	set atomic.Pointer[map[string]string] // name to version column
-}
-
-func newTableSet() *tableSet {
-	s := &tableSet{}
-	s.set.Store(&map[string]string{})
-	return s
-}
-
-func (s *tableSet) add(name, column string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := maps.Clone(*s.set.Load())
-	next[name] = column
-	s.set.Store(&next)
-}
-
-// has reports whether a name, as it stands between its quotes, is guarded.
-func (s *tableSet) has(name string) bool {
-	_, ok := s.column(name)
-	return ok
-}
-
-func (s *tableSet) column(name string) (string, bool) {
-	var lower [64]byte
-	if len(name) > len(lower) {
-		column, ok := (*s.set.Load())[strings.ToLower(name)]
-		return column, ok
-	}
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c >= utf8.RuneSelf || c == '"' || c == '`':
-			column, ok := (*s.set.Load())[strings.ToLower(unescaped(name))]
-			return column, ok
-		}
-		lower[i] = c
-	}
-	column, ok := (*s.set.Load())[string(lower[:len(name)])]
-	return column, ok
-}
-
-func (s *tableSet) names() []string { return slices.Sorted(maps.Keys(*s.set.Load())) }
-
-func unescaped(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, `""`, `"`), "``", "`")
-}
-
-// tableName reads a name as it is written in SQL, with or without a schema and
-// quotes, and returns what a tableSet holds of it.
-func tableName(s string) (string, error) {
-	l := lexer{sql: s, dialect: sqlguard.SQLite} // the dialect that knows every kind of quotes
-	name, parts, dot := "", 0, true
-	for {
-		t, ok := l.next()
-		if !ok {
-			break
-		}
-		switch {
-		case t.kind == punct && t.text == "." && !dot:
-			dot = true
-		case (t.kind == word || t.kind == quoted) && dot && t.text != "":
-			name, dot = t.text, false
-			parts++
-		default:
-			return "", fmt.Errorf("gormguard: table %q: unexpected %q; write it as in SQL, such as items, app.items or \"Odd Table\"", s, t.text)
-		}
-	}
-	switch {
-	case l.odd || l.comment:
-		return "", fmt.Errorf("gormguard: table %q: the quotes are not balanced, or there is a comment", s)
-	case parts == 0 || dot:
-		return "", fmt.Errorf("gormguard: table %q: the name is missing", s)
-	case !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
-		return "", fmt.Errorf("gormguard: table %q: the name has control characters", s)
-	}
-	return strings.ToLower(unescaped(name)), nil
-}
 
 // A Fenced model says which fence a row of it needs: the name of a resource, such
 // as "inventory:" + sku. It must depend on columns of the row only, and not on what
@@ -157,14 +66,14 @@ func (p *Plugin) guardJoinTable(guarded bool, join *schema.Schema) {
 	if !guarded || p.mode != ModeFence {
 		return
 	}
-	if name, err := tableName(quoteOdd(join.Table)); err == nil {
-		p.tables.add(name, p.column)
+	if name, err := rawsql.ParseTable(quoteOdd(join.Table)); err == nil {
+		p.tables.Add(name, p.column)
 	}
 }
 
 func (p *Plugin) examine(s *schema.Schema) *model {
 	m := &model{fenced: reflect.PointerTo(s.ModelType).Implements(fencedType)}
-	name, err := tableName(quoteOdd(s.Table))
+	name, err := rawsql.ParseTable(quoteOdd(s.Table))
 	if err != nil {
 		return &model{err: err}
 	}
@@ -181,7 +90,7 @@ func (p *Plugin) examine(s *schema.Schema) *model {
 			m.err = suitable(s, f)
 		}
 	}
-	if known, ok := p.tables.column(name); ok {
+	if known, ok := p.tables.Column(name); ok {
 		m.guarded = true
 		if m.column == nil {
 			column = known
@@ -196,7 +105,7 @@ func (p *Plugin) examine(s *schema.Schema) *model {
 			m.err = suitable(s, m.column)
 		}
 	}
-	p.tables.add(name, column)
+	p.tables.Add(name, column)
 	return m
 }
 

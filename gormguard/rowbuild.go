@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -185,27 +186,27 @@ func (r *rowPlan) tableRef() string {
 // bracket that closes one of ours, a comment that swallows the comparison, an
 // assignment to the version column.
 func (p *Plugin) wholesome(r *rowPlan, stmt *gorm.Statement, start int, set bool) {
-	l := lexer{sql: stmt.SQL.String()[start:], dialect: p.dialect}
+	l := p.lexer(stmt.SQL.String()[start:])
 	depth, why := 0, ""
 	for why == "" {
-		t, ok := l.next()
+		t, ok := l.Next()
 		if !ok {
 			break
 		}
 		switch {
-		case t.kind == punct && t.text == "(":
+		case t.Kind == rawsql.Punct && t.Text == "(":
 			depth++
-		case t.kind == punct && t.text == ")":
+		case t.Kind == rawsql.Punct && t.Text == ")":
 			if depth--; depth < 0 {
 				why = "its brackets are not balanced"
 			}
-		case t.kind == punct && t.text == ";":
+		case t.Kind == rawsql.Punct && t.Text == ";":
 			why = "it has a semicolon"
-		case set && t.kind != text && t.kind != punct && strings.EqualFold(unescaped(t.text), r.column):
+		case set && t.Kind != rawsql.Text && t.Kind != rawsql.Punct && strings.EqualFold(rawsql.Unescaped(t.Text), r.column):
 			why = "it uses the version column by itself"
 		}
 	}
-	if why == "" && (depth != 0 || l.odd || l.comment) {
+	if why == "" && (depth != 0 || l.Odd || l.Comment) {
 		why = "it has brackets, quotes or comments that are not complete"
 	}
 	if why != "" {

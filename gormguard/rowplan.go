@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/sqlguard"
 )
@@ -40,14 +41,14 @@ func planOf(stmt *gorm.Statement) *rowPlan {
 
 // complete reports why a statement must not run: it is not GORM's, or another
 // plugin has built its clauses.
-func (r *rowPlan) complete(v verdict) error {
+func (r *rowPlan) complete(v rawsql.Verdict) error {
 	switch {
 	case r == nil:
-		return raw(v.table, "it is raw SQL, or a statement on another table that may write this one too, and its rows cannot be compared and stamped")
-	case v.odd:
-		return raw(v.table, "it has a comment, a second statement, or quotes that cannot be read for certain")
+		return raw(v.Table, "it is raw SQL, or a statement on another table that may write this one too, and its rows cannot be compared and stamped")
+	case v.Odd:
+		return raw(v.Table, "it has a comment, a second statement, or quotes that cannot be read for certain")
 	case !r.applied || r.insert && !r.conflict && r.upserts():
-		return raw(v.table, "its clauses were built by something else")
+		return raw(v.Table, "its clauses were built by something else")
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (p *Plugin) columnOf(stmt *gorm.Statement, table string) string {
 			return m.column.DBName
 		}
 	}
-	if column, ok := p.tables.column(table); ok {
+	if column, ok := p.tables.Column(table); ok {
 		return column
 	}
 	return p.column

@@ -9,7 +9,8 @@ import (
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/schema"
 
-	"github.com/go-fencing/fencing/sqlguard"
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
 // stored returns a query of the rows that an update or a delete is about to meet, or
@@ -91,8 +92,8 @@ func alive(stmt, to *gorm.Statement, soft *gorm.SoftDeleteQueryClause) {
 // conditions find, as OR REPLACE does.
 func reachesOthers(stmt *gorm.Statement) string {
 	update, _ := stmt.Clauses["UPDATE"].Expression.(clause.Update)
-	for _, word := range strings.Fields(update.Modifier) {
-		if !is(word, "OR", "IGNORE", "ABORT", "FAIL", "ROLLBACK", "LOW_PRIORITY", "ONLY") {
+	for _, word := range strings.Fields(strings.ToUpper(update.Modifier)) {
+		if !slices.Contains([]string{"OR", "IGNORE", "ABORT", "FAIL", "ROLLBACK", "LOW_PRIORITY", "ONLY"}, word) {
 			return update.Modifier
 		}
 	}
@@ -120,14 +121,14 @@ func severalTables(e *clause.Expr) bool {
 	if e == nil {
 		return false
 	}
-	l := lexer{sql: e.SQL, dialect: sqlguard.SQLite} // the dialect that knows every kind of quotes
+	l := rawsql.Lexer{SQL: e.SQL, Dialect: sqltext.SQLite} // the dialect that knows every kind of quotes
 	for {
-		t, ok := l.next()
+		t, ok := l.Next()
 		if !ok {
-			return l.odd
+			return l.Odd
 		}
-		upper := strings.ToUpper(t.text)
-		if t.kind == punct && t.text == "," || t.kind == word && (upper == "JOIN" || upper == "STRAIGHT_JOIN") {
+		upper := strings.ToUpper(t.Text)
+		if t.Kind == rawsql.Punct && t.Text == "," || t.Kind == rawsql.Word && (upper == "JOIN" || upper == "STRAIGHT_JOIN") {
 			return true
 		}
 	}

@@ -79,7 +79,7 @@ func (t *transaction) admit(ctx context.Context, query string) ([]sqltext.Step, 
 	}
 	defer t.use()
 	steps := sqltext.Steps(sqltext.Dialect(t.plugin.dialect), query)
-	v := classify(query, t.plugin.dialect, t.plugin.tables)
+	v := t.plugin.classify(query)
 	fence, err := t.plugin.guarded(ctx, v, steps, t.plan)
 	if err == nil && fence {
 		err = t.enter(ctx)
@@ -215,7 +215,7 @@ func (t *transaction) PrepareContext(ctx context.Context, query string) (*sql.St
 		return nil, fmt.Errorf("gormguard: prepare: %.40q may end a transaction or a savepoint; run it without preparing it", query)
 	}
 	stmt, err := t.inner.PrepareContext(ctx, query)
-	if err == nil && classify(query, t.plugin.dialect, t.plugin.tables).table != "" {
+	if err == nil && t.plugin.classify(query).Table != "" {
 		t.plugin.prepared.add(stmt, query)
 	}
 	return stmt, err

@@ -81,7 +81,7 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"sqlguard: in MySQL a snapshot from before the raise is no way in", "sqlguard/mysql.go",
-		"found && seen == 0 &&", "false &&", "sqlguard", "BeforeTheRaise",
+		"found && current.seen == 0 &&", "false &&", "sqlguard", "BeforeTheRaise",
 	},
 	{
 		"sqlguard: in MySQL a transaction that has ended is not committed", "sqlguard/mysql.go",
@@ -153,19 +153,19 @@ var mutants = append(lockMutants, []mutant{
 	},
 	{
 		"gormguard: a line comment ends where Postgres ends it", "internal/sqltext/quotes.go",
-		`ends = "\r\n"`, `ends = "\n"`, "gormguard", "WritesAreTold|EveryStatementIsSeen",
+		`ends = "\r\n"`, `ends = "\n"`, "gormguard/internal/rawsql", "WritesAreTold|EveryStatementIsSeen",
 	},
 	{
 		"gormguard: a commit without an answer is told", "gormguard/tx.go",
 		"errors.Is(err, guard.ErrCommitUnknown) {", "false && errors.Is(err, guard.ErrCommitUnknown) {", "gormguard", "S23",
 	},
 	{
-		"gormguard: raw SQL that writes is seen", "gormguard/classify.go",
-		"c.writes = true\n\tc.frame, c.into", "c.frame, c.into", "gormguard", "WritesAreTold|TestEveryWritePath/sqlite",
+		"gormguard: raw SQL that writes is seen", "gormguard/internal/rawsql/classify.go",
+		"c.writes = true\n\tc.frame, c.into", "c.frame, c.into", "gormguard/internal/rawsql", "WritesAreTold",
 	},
 	{
-		"gormguard: a table after ON and a comma is written too", "gormguard/classify.go",
-		"c.inTables = c.inTables || c.list", "", "gormguard", "WritesAreTold",
+		"gormguard: a table after ON and a comma is written too", "gormguard/internal/rawsql/classify.go",
+		"c.inTables = c.inTables || c.list", "", "gormguard/internal/rawsql", "WritesAreTold",
 	},
 	{
 		"gormguard: a refusal is found whatever is added to it", "gormguard/callbacks.go",

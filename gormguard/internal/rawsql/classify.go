@@ -1,36 +1,37 @@
-package gormguard
+package rawsql
 
 import (
 	"strings"
 
-	"github.com/go-fencing/fencing/sqlguard"
+	"github.com/go-fencing/fencing/internal/sqltext"
 )
 
-// A verdict is what a text of SQL may do to guarded tables. It errs on the side of
+// A Verdict is what a text of SQL may do to guarded tables. It errs on the side of
 // a write: a verb that writes, anywhere, together with the name of a guarded
 // table where a table can stand.
-type verdict struct {
-	table   string // the guarded table that is written; "" if none is
-	several bool   // statements
-	odd     bool   // that, a comment, or text that cannot be read for certain
+type Verdict struct {
+	Table   string // the guarded table that is written; "" if none is
+	Several bool   // statements
+	Odd     bool   // that, a comment, or text that cannot be read for certain
 }
 
-func classify(sql string, d sqlguard.Dialect, tables *tableSet) verdict {
-	c := classifier{lexer: lexer{sql: sql, dialect: d}, tables: tables}
+// Classify reads a text, which may be several statements.
+func Classify(sql string, d sqltext.Dialect, tables *Tables) Verdict {
+	c := classifier{Lexer: Lexer{SQL: sql, Dialect: d}, tables: tables}
 	c.run()
-	c.out.several = c.statements > 1
-	c.out.odd = c.odd || c.comment || c.out.several
-	if c.odd && c.out.table == "" {
-		c.out.table = c.anywhere()
+	c.out.Several = c.statements > 1
+	c.out.Odd = c.Odd || c.Comment || c.out.Several
+	if c.Odd && c.out.Table == "" {
+		c.out.Table = c.anywhere()
 	}
 	return c.out
 }
 
 // A classifier reads one text, which may be several statements.
 type classifier struct {
-	lexer
-	tables *tableSet
-	out    verdict
+	Lexer
+	tables *Tables
+	out    Verdict
 
 	statements int
 
@@ -46,7 +47,7 @@ type classifier struct {
 
 	analyzed bool // ANALYZE was read
 
-	last     token  // the previous one
+	last     Token  // the previous one
 	raw      string // as it is written
 	dotted   bool   // it was the dot after a name
 	previous string // the previous word, unquoted
@@ -66,34 +67,34 @@ type frame struct {
 func (c *classifier) run() {
 	c.begin()
 	for {
-		t, ok := c.next()
+		t, ok := c.Next()
 		if !ok {
 			break
 		}
-		switch t.kind {
-		case word:
+		switch t.Kind {
+		case Word:
 			c.words++
 			c.word(t)
-			c.previous = t.text
+			c.previous = t.Text
 			if c.dotted {
 				c.previous = "" // for it was no keyword
 			}
-		case quoted, text: // SQLite takes 'items' for a name where a table must stand
+		case Quoted, Text: // SQLite takes 'items' for a name where a table must stand
 			if c.first == "" {
 				c.first = "?"
 			}
 			if is(c.first, "ALTER") {
 				c.alter(t)
 			}
-			if t.kind == quoted || c.dialect == sqlguard.SQLite {
-				c.name(t.text)
+			if t.Kind == Quoted || c.Dialect == sqltext.SQLite {
+				c.name(t.Text)
 			}
 			c.previous = ""
-		case punct:
-			c.punct(t.text[0])
+		case Punct:
+			c.punct(t.Text[0])
 		}
-		c.dotted = t.text == "." && t.kind == punct && c.last.isName()
-		c.last, c.raw = t, c.sql[t.start:c.pos]
+		c.dotted = t.Text == "." && t.Kind == Punct && c.last.isName()
+		c.last, c.raw = t, c.SQL[t.start:c.pos]
 	}
 	c.end()
 }
@@ -119,8 +120,8 @@ func (c *classifier) end() {
 	case !c.writes: // CALL, DO, EXECUTE, and what is unknown: strings may hold SQL
 		table = c.anywhereIn()
 	}
-	if c.out.table == "" {
-		c.out.table = table
+	if c.out.Table == "" {
+		c.out.Table = table
 	}
 }
 
@@ -130,11 +131,11 @@ func (c *classifier) punct(b byte) {
 		if c.depth >= 0 && c.depth < len(c.outer) {
 			c.outer[c.depth] = c.frame
 		} else {
-			c.odd = true
+			c.Odd = true
 		}
 		c.depth++
 		c.query = false
-		if c.last.kind != punct && !is(c.last.text, "JOIN", "STRAIGHT_JOIN", "UPDATE", "FROM", "IGNORE", "LOW_PRIORITY") {
+		if c.last.Kind != Punct && !is(c.last.Text, "JOIN", "STRAIGHT_JOIN", "UPDATE", "FROM", "IGNORE", "LOW_PRIORITY") {
 			c.list = false // of a function, or after IN
 		}
 		if c.into {
@@ -143,7 +144,7 @@ func (c *classifier) punct(b byte) {
 	case ')':
 		c.depth--
 		if c.depth < 0 || c.depth >= len(c.outer) {
-			c.odd = true
+			c.Odd = true
 			break
 		}
 		c.frame = c.outer[c.depth]
@@ -165,8 +166,8 @@ func (c *classifier) punct(b byte) {
 	}
 }
 
-func (c *classifier) word(t token) {
-	w := t.text
+func (c *classifier) word(t Token) {
+	w := t.Text
 	if c.dotted { // no keyword, as in i.update
 		c.name(w)
 		return
@@ -179,8 +180,8 @@ func (c *classifier) word(t token) {
 		c.create.word(c, w)
 	case is(c.first, "ALTER"):
 		c.alter(t)
-	case c.words == 2 && c.dialect == sqlguard.MySQL && (is(c.first, "SET") && is(w, "STATEMENT") || is(c.first, "BEGIN") && is(w, "NOT")):
-		c.odd = true // SET STATEMENT ... FOR, BEGIN NOT ATOMIC: other statements follow
+	case c.words == 2 && c.Dialect == sqltext.MySQL && (is(c.first, "SET") && is(w, "STATEMENT") || is(c.first, "BEGIN") && is(w, "NOT")):
+		c.Odd = true // SET STATEMENT ... FOR, BEGIN NOT ATOMIC: other statements follow
 	}
 	switch {
 	case len(w) <= len("DUPLICATE"):
@@ -213,12 +214,12 @@ func (c *classifier) keyword(w string) {
 			c.inTables = false
 		default:
 			c.verb()
-			c.list = c.dialect == sqlguard.MySQL
+			c.list = c.Dialect == sqltext.MySQL
 		}
 	case kwDelete:
 		if !is(c.previous, "ON") {
 			c.verb()
-			c.list = c.dialect == sqlguard.MySQL
+			c.list = c.Dialect == sqltext.MySQL
 		}
 	case kwMerge:
 		c.verb()
@@ -246,7 +247,7 @@ func (c *classifier) keyword(w string) {
 		if is(w, "ONLY") {
 			c.into = false // MERGE INTO ONLY (items)
 		}
-		if is(w, "USING") && c.dialect != sqlguard.MySQL && !is(c.first, "ALTER") { // MySQL may name there what it deletes from
+		if is(w, "USING") && c.Dialect != sqltext.MySQL && !is(c.first, "ALTER") { // MySQL may name there what it deletes from
 			c.reads = true
 		}
 	case kwOff:
@@ -276,7 +277,7 @@ func (c *classifier) off(w string) {
 		c.reads, c.list, c.query = true, false, true
 	case is(w, "SET"):
 		c.list = false
-		if c.dialect != sqlguard.MySQL { // UPDATE ... SET ... FROM; MySQL names all tables before it
+		if c.Dialect != sqltext.MySQL { // UPDATE ... SET ... FROM; MySQL names all tables before it
 			c.reads = true
 		}
 	case is(w, "WHERE"):
@@ -286,7 +287,7 @@ func (c *classifier) off(w string) {
 
 // name takes a name, unless it is that of the schema before a table.
 func (c *classifier) name(s string) {
-	if c.inTables && !c.reads && c.mentioned == "" && c.tables.has(s) && !c.followedBy('.') {
+	if c.inTables && !c.reads && c.mentioned == "" && c.tables.Has(s) && !c.followedBy('.') {
 		c.mentioned = s
 	}
 }
@@ -295,7 +296,7 @@ func (c *classifier) name(s string) {
 // a table by itself.
 func (c *classifier) passive() bool {
 	if is(c.first, "PREPARE") {
-		return c.dialect != sqlguard.MySQL // the statement is in a text there
+		return c.Dialect != sqltext.MySQL // the statement is in a text there
 	}
 	return is(c.first, "SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "PRAGMA", "SET", "RESET", "BEGIN", "START", "COMMIT",
 		"ROLLBACK", "SAVEPOINT", "RELEASE", "ABORT", "END", "DECLARE", "FETCH", "MOVE", "CLOSE", "ANALYZE", "VACUUM", "COMMENT", "GRANT", "REVOKE", "LISTEN",
@@ -304,7 +305,7 @@ func (c *classifier) passive() bool {
 
 // anywhere judges text that cannot be read for certain.
 func (c *classifier) anywhere() string {
-	lower := strings.ToLower(c.sql)
+	lower := strings.ToLower(c.SQL)
 	for _, verb := range []string{"insert", "update", "delete", "replace", "merge", "truncate", "copy", "call", "do", "execute", "load", "drop", "rename", "alter", "prepare", "import"} {
 		if containsWord(lower, verb) {
 			return c.anywhereIn()
@@ -316,9 +317,9 @@ func (c *classifier) anywhere() string {
 // anywhereIn looks for names in the whole text, and in strings. There one may follow
 // an escape, as in '\nitems'.
 func (c *classifier) anywhereIn() string {
-	lower := strings.ToLower(c.sql)
+	lower := strings.ToLower(c.SQL)
 	escapes := strings.Contains(lower, `\`)
-	for _, name := range c.tables.names() {
+	for _, name := range c.tables.Names() {
 		if containsWord(lower, name) || escapes && strings.Contains(lower, name) || strings.Contains(lower, `u&"`) {
 			return name
 		}

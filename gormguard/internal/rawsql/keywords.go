@@ -1,4 +1,4 @@
-package gormguard
+package rawsql
 
 import "strings"
 
