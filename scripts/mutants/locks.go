@@ -39,7 +39,7 @@ var lockMutants = []mutant{
 	},
 	{
 		"lock: re-entry shares the fence", "lock/acquire.go",
-		"h := l.held(ctx, r)", "var h *hold", "lock", "S28|Reentry",
+		"h := l.held(ctx, r); h != nil", "h := l.held(ctx, r); false && h != nil", "lock", "S28|Reentry",
 	},
 	{
 		"redislock: tokens are strings above 2^53", "internal/rediskeys/counter.lua",
