@@ -49,6 +49,7 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 		{sqlguard.Postgres, `select '\'; commit`, true},
 		{sqlguard.MySQL, `select '\'; commit'`, true}, // with NO_BACKSLASH_ESCAPES
 		{sqlguard.MySQL, `select 'it\'s'`, false},
+		{sqlguard.MySQL, `select 'it\'s';`, false},
 		{sqlguard.MySQL, `select 'a\n'; select "\\x;"`, false},
 		{sqlguard.Postgres, `select '\''; commit; select '\''`, true}, // with standard_conforming_strings off
 		{sqlguard.SQLite, `select '\'; commit`, true},

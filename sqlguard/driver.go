@@ -165,7 +165,8 @@ func unnamed(ctx context.Context, args []driver.NamedValue) ([]driver.Value, err
 	return values, ctx.Err()
 }
 
-// stmtRows close the statement that they come from.
+// stmtRows close the statement that they come from. What else the driver's rows can do
+// is for those who take them out.
 type stmtRows struct {
 	driver.Rows
 	stmt driver.Stmt

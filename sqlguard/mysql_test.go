@@ -134,3 +134,23 @@ func TestMySQLRaiseEndsNoConnectionOnWhichTheServerHasAnswered(t *testing.T) {
 	require.Equal(t, connection, one[int](db, "select connection_id()"))
 	require.NoError(t, tx.Rollback())
 }
+
+// For a statement with arguments go-sql-driver has none but prepared ones.
+func TestWrappedRowsOfAStatementWithArgumentsLackNothing(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	db.must("create procedure p (x int) begin select x; select x + 1; end")
+	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect))
+	ctx, _ := db.raised("r", 1, "A")
+	rows, err := wrapped.QueryContext(ctx, "call p(?)", 1)
+	require.NoError(t, err)
+	types, err := rows.ColumnTypes()
+	require.NoError(t, err)
+	require.Equal(t, "INT", types[0].DatabaseTypeName())
+	require.True(t, rows.NextResultSet())
+	require.True(t, rows.Next())
+	var x int
+	require.NoError(t, rows.Scan(&x))
+	require.Equal(t, 2, x)
+	require.NoError(t, rows.Close())
+}

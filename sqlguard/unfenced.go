@@ -11,8 +11,9 @@ import (
 // functions of this file find out, as far as a text can tell, which of the two, and
 // whether it would make that transaction one that writes.
 
-// writing are the words with which a part of a query writes, as in WITH.
-var writing = strings.Fields("insert update delete merge replace into")
+// writing are the words with which a part of a query writes, as in WITH. INSERT, MERGE and
+// REPLACE come with INTO there, and are functions without.
+var writing = strings.Fields("update delete into")
 
 // plainRead reports whether a text certainly reads only, unless it calls a function
 // that does not. Of the others a read-only transaction shows it.

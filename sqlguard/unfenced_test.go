@@ -154,6 +154,7 @@ func TestPlainReads(t *testing.T) {
 		"values (1)",
 		"explain select 1",
 		"explain update t set a = 1",
+		"select replace(a, 'x', 'y'), insert(a, 1, 1, 'y') from t",
 		"show transaction_read_only",
 	} {
 		require.True(t, sqlguard.PlainRead(sqlguard.Postgres, text), text)
@@ -164,6 +165,8 @@ func TestPlainReads(t *testing.T) {
 	for _, text := range []string{
 		"insert into t values (1) returning a",
 		"with x as (delete from t returning a) select * from x",
+		"with x as (merge into t using u on true when matched then do nothing returning a) select * from x",
+		"with x as (select 1) insert or replace into t select * from x returning a",
 		"select 1; delete from t",
 		"select a into u from t",
 		"explain analyze update t set a = 1",

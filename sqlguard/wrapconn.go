@@ -162,7 +162,7 @@ func (c *conn) query(ctx context.Context, query string, do func() (driver.Rows, 
 		if err != nil {
 			return nil, c.explain(ctx, err)
 		}
-		return &rows{Rows: inner, ctx: ctx, conn: c}, nil
+		return newRows(ctx, inner, c, nil), nil
 	}
 	t, err := c.begin(ctx, driver.TxOptions{ReadOnly: way == readOnly}, held, nil)
 	if errors.Is(err, errOldDriver) && way == readOnly {
@@ -177,7 +177,7 @@ func (c *conn) query(ctx context.Context, query string, do func() (driver.Rows, 
 	if err != nil {
 		return nil, t.end(ctx, err)
 	}
-	return &rows{Rows: inner, ctx: ctx, conn: c, tx: t}, nil
+	return newRows(ctx, inner, c, t), nil
 }
 
 // explain translates an error of a statement that ran as it is.

@@ -12,12 +12,21 @@ import (
 // they are closed, as database/sql does at their end; it makes the error of that
 // one of Rows.Err.
 type rows struct {
-	driver.Rows
-	ctx    context.Context // what Close has to know: a dead one must not commit
-	conn   *conn
-	tx     *transaction
-	closed bool
-	err    error // of Close
+	driver.Rows                 // those of the driver itself, for what they can do
+	closer      io.Closer       // closes them, and what they come from
+	ctx         context.Context // what Close has to know: a dead one must not commit
+	conn        *conn
+	tx          *transaction
+	closed      bool
+	err         error // of Close
+}
+
+func newRows(ctx context.Context, inner driver.Rows, c *conn, tx *transaction) *rows {
+	r := &rows{Rows: inner, closer: inner, ctx: ctx, conn: c, tx: tx}
+	if s, ok := inner.(*stmtRows); ok {
+		r.Rows = s.Rows
+	}
+	return r
 }
 
 func (r *rows) Next(dest []driver.Value) error {
@@ -34,7 +43,7 @@ func (r *rows) Close() error {
 		return r.err
 	}
 	r.closed = true
-	r.err = r.Rows.Close()
+	r.err = r.closer.Close()
 	if r.tx != nil {
 		r.err = r.tx.end(r.ctx, r.err)
 	} else if r.err != nil {
@@ -52,7 +61,7 @@ func (r *rows) fail(err error) error {
 		return err
 	}
 	r.closed = true
-	_ = r.Rows.Close() // err came first
+	_ = r.closer.Close() // err came first
 	r.err = r.tx.end(r.ctx, err)
 	return r.err
 }

@@ -89,7 +89,16 @@ func (t *transaction) admit(ctx context.Context, held []guard.Fence) error {
 	if len(more) == 0 {
 		return nil
 	}
-	err := enter(ctx, t.conn.engine, &t.conn.settings, driverSession{t.conn.inner}, more, entering{readOnly: t.readOnly})
+	session := driverSession{t.conn.inner}
+	if !t.fenced() { // so statements with which MySQL commits were let through
+		switch open, err := t.conn.engine.open(within(ctx), session); {
+		case err != nil:
+			return fmt.Errorf("sqlguard: nothing was sent, because nobody knows whether the transaction is still there: %w", because(ctx, err))
+		case !open:
+			return errCommitted
+		}
+	}
+	err := enter(ctx, t.conn.engine, &t.conn.settings, session, more, entering{readOnly: t.readOnly})
 	if err != nil {
 		t.lost = fmt.Errorf("%w: %w", errNotEntered, err)
 	}
@@ -101,6 +110,9 @@ var (
 	errLost       = errors.New("the database has rolled back this transaction")
 	errNotEntered = errors.New("a fence could not be entered in this transaction, which has to be rolled back")
 )
+
+var errCommitted = errors.New("sqlguard: a statement such as CREATE TABLE or CALL has ended this transaction, in which no fence can be entered any more; " +
+	"begin one with the fence in its context; nothing was sent")
 
 var errOpenRows = errors.New("sqlguard: a transaction is open on this connection, or the rows of a fenced query; close them first")
 

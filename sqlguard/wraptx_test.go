@@ -150,3 +150,26 @@ func TestWrappedTransactionWaitsForTheWriteLockAtBegin(t *testing.T) {
 	require.NoError(t, first.Commit())
 	require.NoError(t, second())
 }
+
+// Without a fence statements are let through with which MySQL commits. A fence would be
+// entered after that for one statement, and given up before the next.
+func TestWrappedTransactionThatHasEndedTakesNoFence(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, mariadb)
+	wrapped := db.openDB(sqlguard.Wrap(db.connector, db.dialect, sqlguard.WithPassThrough()))
+	db.must("insert into item values ('a', 5)")
+	db.must("create procedure p () commit")
+	ctx, _ := db.raised("r", 33, "A")
+	for _, text := range []string{"create table other (id int)", "call p()"} {
+		tx, err := wrapped.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "update item set stock = stock + 1")
+		require.NoError(t, err)
+		_, err = tx.Exec(text)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "update item set stock = 9")
+		require.ErrorContains(t, err, "has ended this transaction")
+		require.NoError(t, tx.Commit())
+	}
+	require.Equal(t, []string{"a:7"}, db.data())
+}

@@ -27,7 +27,7 @@ type Step struct {
 
 // Steps returns those of a text, in their order.
 func Steps(d Dialect, text string) (steps []Step) {
-	several := strings.Contains(text, ";")
+	several := strings.Contains(strings.TrimRight(text, "; \t\r\n\v\f"), ";") // at the end it parts nothing, however the rest is read
 	versioned := d == MySQL && (strings.Contains(text, "/*!") || strings.Contains(text, "/*M!"))
 	if !several && !versioned && passive(d, firstWord(d, text)) {
 		return nil

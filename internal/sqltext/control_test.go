@@ -59,5 +59,6 @@ func TestStepsOfAText(t *testing.T) {
 	// A setting of the server says where the string ends.
 	require.Equal(t, []sqltext.Step{{Control: sqltext.Unknown}}, sqltext.Steps(my, `select '\'; commit --'`))
 	require.Len(t, sqltext.Steps(pg, `select '\'; commit --'`), 2)
+	require.Empty(t, sqltext.Steps(my, "insert into t values ('it\\'s'); ;\n"))
 	require.Empty(t, sqltext.Steps(pg, `select 'a\b'; select E'\''`))
 }
