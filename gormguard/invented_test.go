@@ -51,7 +51,7 @@ func (m Money) Value() (driver.Value, error) {
 }
 
 func depot(id int64, sku string) *Depot {
-	return &Depot{ID: id, Address: &Address{Street: "s"}, SKU: &sku, Place: Place{"eu"}, Number: 1, Price: Money{big.NewInt(7)}}
+	return &Depot{ID: id, Address: &Address{Street: "s"}, SKU: &sku, Place: Place{"eu"}, Number: 2_000_000, Price: Money{big.NewInt(7)}}
 }
 
 // A row goes to another resource in whatever type of column that is, and its model
@@ -63,7 +63,7 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 			t.Parallel()
 			d := newDatabaseOf(t, e, quiet(), gormguard.ModeFence, &Depot{})
 			require.NoError(t, d.bare.Create([]*Depot{depot(1, "mine"), depot(2, "other")}).Error)
-			tx := d.db.WithContext(d.raised("s/mine/eu/1", heldToken))
+			tx := d.db.WithContext(d.raised("s/mine/eu/2000000", heldToken))
 			mine := depot(1, "mine")
 			all := func() (rows []Depot) { require.NoError(t, d.bare.Order("id").Find(&rows).Error); return rows }
 			before := all()
@@ -91,6 +91,7 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 				"map":               func() *gorm.DB { return tx.Model(mine).Update("extra", gorm.Expr("'{}'")) },
 				"where":             func() *gorm.DB { return tx.Model(&Depot{}).Where("id = 1").Update("stock", gorm.Expr("stock + 1")) },
 				"saved as it was":   func() *gorm.DB { return tx.Save(depot(1, "mine")) },
+				"whole numbers":     func() *gorm.DB { return tx.Model(&Depot{}).Where("id = 1").Update("number", 2e6) },
 				"expression upsert": func() *gorm.DB { return tx.Clauses(doUpdates("stock", gorm.Expr("7"))).Create(depot(1, "mine")) },
 			} {
 				require.NoError(t, write().Error, name)
