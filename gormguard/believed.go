@@ -152,7 +152,9 @@ func depends(stmt *gorm.Statement, row reflect.Value, set clause.Set) (yes bool)
 			continue
 		}
 		place(emptied, field).SetZero()
-		if !fill(place(filled, field)) {
+		other := place(filled, field)
+		other.SetZero() // a Scan may write into what it shares with the model
+		if !fill(other) {
 			return true // no other value is at hand
 		}
 	}

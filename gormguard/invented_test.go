@@ -16,7 +16,7 @@ import (
 
 type (
 	Place struct{ Region string }
-	Money struct{ cents *big.Int } // like a decimal: nothing in it can be set from outside
+	Money struct{ cents *big.Int } // nothing in it can be set from outside, and Scan does so in place
 	Depot struct {                 // its resource is in columns of all kinds
 		ID int64 `gorm:"primaryKey;autoIncrement:false"`
 		*Address
@@ -36,7 +36,9 @@ func (d Depot) FenceResource() string {
 }
 
 func (m *Money) Scan(v any) error {
-	m.cents = new(big.Int)
+	if m.cents == nil {
+		m.cents = new(big.Int)
+	}
 	_, err := fmt.Sscan(fmt.Sprintf("%s", v), m.cents)
 	return err
 }
@@ -49,7 +51,7 @@ func (m Money) Value() (driver.Value, error) {
 }
 
 func depot(id int64, sku string) *Depot {
-	return &Depot{ID: id, Address: &Address{Street: "s"}, SKU: &sku, Place: Place{"eu"}, Number: 1}
+	return &Depot{ID: id, Address: &Address{Street: "s"}, SKU: &sku, Place: Place{"eu"}, Number: 2_000_000, Price: Money{big.NewInt(7)}}
 }
 
 // A row goes to another resource in whatever type of column that is, and its model
@@ -61,7 +63,7 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 			t.Parallel()
 			d := newDatabaseOf(t, e, quiet(), gormguard.ModeFence, &Depot{})
 			require.NoError(t, d.bare.Create([]*Depot{depot(1, "mine"), depot(2, "other")}).Error)
-			tx := d.db.WithContext(d.raised("s/mine/eu/1", heldToken))
+			tx := d.db.WithContext(d.raised("s/mine/eu/2000000", heldToken))
 			mine := depot(1, "mine")
 			all := func() (rows []Depot) { require.NoError(t, d.bare.Order("id").Find(&rows).Error); return rows }
 			before := all()
@@ -84,15 +86,22 @@ func TestS46_ResourceInColumnsOfAllTypes(t *testing.T) {
 			require.ErrorIs(t, tx.Model(mine).Update("number", "010").Error, gormguard.ErrRaw, "is that 10 or 8?")
 			for name, write := range map[string]func() *gorm.DB{
 				"expression":        func() *gorm.DB { return tx.Model(mine).Update("stock", gorm.Expr("stock + 1")) },
-				"type of its own":   func() *gorm.DB { return tx.Model(mine).Update("price", gorm.Expr("'5'")) },
+				"type of its own":   func() *gorm.DB { return tx.Model(depot(1, "mine")).Update("price", gorm.Expr("'5'")) },
 				"beside it":         func() *gorm.DB { return tx.Model(mine).Update("house", gorm.Expr("'7'")) },
 				"map":               func() *gorm.DB { return tx.Model(mine).Update("extra", gorm.Expr("'{}'")) },
 				"where":             func() *gorm.DB { return tx.Model(&Depot{}).Where("id = 1").Update("stock", gorm.Expr("stock + 1")) },
 				"saved as it was":   func() *gorm.DB { return tx.Save(depot(1, "mine")) },
+				"whole numbers":     func() *gorm.DB { return tx.Model(&Depot{}).Where("id = 1").Update("number", 2e6) },
 				"expression upsert": func() *gorm.DB { return tx.Clauses(doUpdates("stock", gorm.Expr("7"))).Create(depot(1, "mine")) },
 			} {
 				require.NoError(t, write().Error, name)
 			}
+			mine = depot(1, "mine")
+			require.NoError(t, tx.Save(mine).Error)
+			require.Equal(t, depot(1, "mine"), mine)
+			var saved Depot
+			require.NoError(t, d.bare.First(&saved, 1).Error)
+			require.Equal(t, "7", saved.Price.cents.String())
 		})
 	}
 }
@@ -126,6 +135,7 @@ func TestS46_ResourceThatOnlyTheDatabaseKnows(t *testing.T) {
 			return c.tx.Model(&Item{}).Create(map[string]any{"id": 70, "sku": gorm.Expr("'x'")})
 		},
 		"accent": func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Update("škU", "elsewhere") }, // MySQL takes it for sku
+		"float":  func(c *cell) *gorm.DB { return c.tx.Model(c.item(1)).Update("sku", 5.0) },         // "5.0" in SQLite
 		"builder": func(c *cell) *gorm.DB {
 			c.tx.Statement.Clauses["SET"] = clause.Clause{Name: "SET", Expression: set[:0], AfterExpression: gorm.Expr("sku = note")}
 			return c.tx.Model(&Item{}).Where("id = 1").Updates(map[string]any{})

@@ -126,7 +126,18 @@ func assign(ctx context.Context, field *schema.Field, row reflect.Value, value a
 	}
 	holds, _ := field.ValueOf(ctx, row)
 	same, err := driver.DefaultParameterConverter.ConvertValue(holds)
-	return err == nil && fmt.Sprint(sent) == fmt.Sprint(same)
+	return err == nil && equal(sent, same)
+}
+
+// equal reports whether the database takes two values for the same. A float may be a
+// whole number, as all are in JSON; what text it would be is the database's to say.
+func equal(sent, same driver.Value) bool {
+	f, float := sent.(float64)
+	if !float {
+		return fmt.Sprint(sent) == fmt.Sprint(same)
+	}
+	whole, ok := same.(int64)
+	return sent == same || ok && float64(whole) == f
 }
 
 // place returns the memory of a field in a copy of a model, like GORM's
