@@ -50,6 +50,9 @@ func TestControlOfTransactionsIsSeen(t *testing.T) {
 		{sqlguard.MySQL, `select '\'; commit'`, true}, // with NO_BACKSLASH_ESCAPES
 		{sqlguard.MySQL, `select 'it\'s'`, false},
 		{sqlguard.MySQL, `select 'it\'s';`, false},
+		{sqlguard.MySQL, "select */* it's */ from t; commit /*'*/", true},
+		{sqlguard.MySQL, "select /*!50000 distinct */* from t; commit /* x */", true},
+		{sqlguard.MySQL, "select /*!50000 distinct */* from t; select 1", false},
 		{sqlguard.MySQL, `select 'a\n'; select "\\x;"`, false},
 		{sqlguard.Postgres, `select '\''; commit; select '\''`, true}, // with standard_conforming_strings off
 		{sqlguard.SQLite, `select '\'; commit`, true},

@@ -17,27 +17,32 @@ func readings(d Dialect, text string) (all []string, ok bool) {
 	if d != MySQL || !strings.Contains(text, "/*!") && !strings.Contains(text, "/*M!") {
 		return []string{text}, true
 	}
-	return versions("", text, maxVersioned)
+	return versions("", text, false, maxVersioned)
 }
 
-// versions returns the readings of done + rest, where done has no such comment.
-func versions(done, rest string, left int) (all []string, ok bool) {
+// versions returns the readings of done + rest, where done has no such comment. inside:
+// rest begins in one.
+func versions(done, rest string, inside bool, left int) (all []string, ok bool) {
 	for i := 0; i < len(rest); {
+		if inside && strings.HasPrefix(rest[i:], "*/") {
+			done, rest, inside, i = done+rest[:i]+" ", rest[i+2:], false, 0
+			continue
+		}
 		_, size, _ := sqltext.Next(sqltext.MySQL, rest[i:])
 		token := rest[i : i+size]
 		if !strings.HasPrefix(token, "/*!") && !strings.HasPrefix(token, "/*M!") {
 			i += size
 			continue
 		}
-		done, inside := done+rest[:i]+" ", rest[i+size:]
-		skipped, after, closed := strings.Cut(inside, "*/")
+		done, rest = done+rest[:i]+" ", rest[i+size:]
+		skipped, after, closed := strings.Cut(rest, "*/")
 		if left == 0 || strings.Contains(skipped, "/*") {
 			return nil, false
 		}
-		if all, ok = versions(done, inside, left-1); !closed || !ok {
+		if all, ok = versions(done, rest, true, left-1); !closed || !ok {
 			return all, ok
 		}
-		without, ok := versions(done, after, left-1)
+		without, ok := versions(done, after, false, left-1)
 		return append(all, without...), ok
 	}
 	return []string{done + rest}, true

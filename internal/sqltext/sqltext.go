@@ -48,7 +48,7 @@ func Next(d Dialect, s string) (kind Kind, size int, ends bool) {
 		return Comment, lineLen(d, s), true
 	case strings.HasPrefix(s, "/*"):
 		return found(Comment, s, commentLen(d, s))
-	case d == MySQL && strings.HasPrefix(s, "*/"): // the end of one whose inside is run
+	case d == MySQL && strings.HasPrefix(s, "*/") && !strings.HasPrefix(s, "*/*"): // the end of one whose inside is run; in SELECT */* x */ another begins
 		return Comment, 2, true
 	case c == ';':
 		return Semicolon, 1, true

@@ -56,6 +56,7 @@ func TestDialectsDiffer(t *testing.T) {
 		{my, "a /* /* */ b", []string{"a", "b"}},
 		{lite, "a /* /* */ b", []string{"a", "b"}},
 		{my, "/*!50000 a */ /*M!100 b */", []string{"a", "b"}},
+		{my, "a.*/*'*/ b; c /*'*/", []string{"a", ".", "*", "b", ";", "c"}},
 		{my, "1 --1", []string{"1", "-", "-", "1"}},
 		{pg, "1 --1", []string{"1"}},
 		{my, "a # b\nc", []string{"a", "c"}},

@@ -31,6 +31,8 @@ func TestWritesAreToldFromReads(t *testing.T) {
 		write    bool
 	}{
 		{"SELECT * FROM items", all, false},
+		{"DELETE i.*/*'*/FROM orders o, items/*'*/i", []sqltext.Dialect{my}, true},
+		{"SELECT /*!50000 SQL_NO_CACHE */* FROM items", []sqltext.Dialect{my}, false},
 		{"SELECT * FROM items FOR UPDATE", all, false},
 		{"SELECT * FROM items FOR NO KEY UPDATE OF items", all, false},
 		{"SELECT replace(note, 'a', 'b'), 'UPDATE items' FROM items", all, false},
