@@ -157,6 +157,9 @@ func (t *transaction) Commit() error {
 		return fmt.Errorf("sqlguard: commit: not sent, %w: %w", errRolledBack, t.lost)
 	}
 	err := t.inner.Commit()
+	if err != nil && t.conn.dialect == SQLite {
+		_ = t.inner.Rollback() // a commit that finds the database busy can be repeated, and not every driver gives it up
+	}
 	t.close()
 	err = t.conn.translated(t.ctx, err, t.held)
 	fences := len(t.held) > 0 && !isWithin(t.ctx) // within: the guard tells

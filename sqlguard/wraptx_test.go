@@ -173,3 +173,25 @@ func TestWrappedTransactionThatHasEndedTakesNoFence(t *testing.T) {
 	}
 	require.Equal(t, []string{"a:7"}, db.data())
 }
+
+// glebarez/go-sqlite leaves the transaction of a failed commit on the connection.
+func TestWrappedCommitThatFailsLeavesNoTransaction(t *testing.T) {
+	t.Parallel()
+	busy := true
+	db, wrapped, _ := newFaulty(t, func(f *faulty) {
+		f.commit = func(commit func() error) error {
+			if busy {
+				return cgoError{5, 5}
+			}
+			return commit()
+		}
+	})
+	wrapped.SetMaxOpenConns(1)
+	ctx, _ := db.raised("r", 1, "A")
+	_, err := wrapped.ExecContext(ctx, "update item set stock = 7")
+	require.ErrorIs(t, err, cgoError{5, 5})
+	busy = false
+	_, err = wrapped.ExecContext(ctx, "update item set stock = stock + 1")
+	require.NoError(t, err)
+	require.Equal(t, 1, db.stock("a"))
+}
