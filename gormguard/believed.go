@@ -111,7 +111,7 @@ func (p *Plugin) conjunctText(sql string) bool {
 				return false
 			}
 		case t.kind == punct && (t.text == "|" || t.text == ";"), // || is OR in MySQL
-			t.kind == word && (strings.EqualFold(t.text, "or") || strings.EqualFold(t.text, "xor")):
+			t.kind == word && is(t.text, "OR", "XOR", "BETWEEN", "ORDER", "RETURNING"): // or the keys become part of what it begins
 			return false
 		}
 	}
