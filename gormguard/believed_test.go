@@ -29,6 +29,9 @@ func TestS46_ConditionsThatReachFurtherThanTheModel(t *testing.T) {
 		"brackets": func(c *cell) *gorm.DB {
 			return c.tx.Model(c.item(1)).Where("(stock = 3)OR(stock = 1)").Update("note", "x")
 		},
+		"clause": func(c *cell) *gorm.DB {
+			return c.tx.Model(c.item(1)).Where("stock > 0 ORDER BY stock IS NULL").Update("note", "x")
+		},
 		"expression": func(c *cell) *gorm.DB {
 			return c.tx.Where(map[string]any{"stock": gorm.Expr("3 OR stock = 1")}).Delete(c.item(1))
 		},
@@ -53,6 +56,8 @@ func TestS46_ConditionsThatReachFurtherThanTheModel(t *testing.T) {
 				require.ErrorIs(t, write(c).Error, guard.ErrNoFence, name)
 				require.Equal(t, before, c.rows(), name)
 			}
+			require.Error(t, c.tx.Model(c.item(1)).Where("stock > 0 RETURNING true").Update("note", "x").Error)
+			require.Equal(t, before, c.rows())
 		})
 	}
 }

@@ -138,11 +138,16 @@ func (p *Plugin) askUpsert(db *gorm.DB, u *upsert, lock bool) {
 	}
 }
 
-// restrictable reports whether a condition can be built into the upsert.
+// restrictable reports whether a condition can be built into the upsert: of as many
+// values as MySQL takes in one statement, those of its rows among them.
 func (u *upsert) restrictable() bool {
 	c := u.stmt.Clauses["ON CONFLICT"]
 	_, ok := c.Expression.(clause.OnConflict)
-	return ok && untouched(c) && len(u.stmt.Schema.PrimaryFields) > 0
+	values := 0
+	for _, m := range u.meetings {
+		values += len(m.values) * (1 + len(u.stmt.Schema.DBNames) + len(u.stmt.Schema.PrimaryFields))
+	}
+	return ok && untouched(c) && len(u.stmt.Schema.PrimaryFields) > 0 && values < 1<<16
 }
 
 func upsertOf(stmt *gorm.Statement) *upsert {

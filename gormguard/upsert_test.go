@@ -154,3 +154,19 @@ func TestManyRowsAreAsked(t *testing.T) {
 		})
 	}
 }
+
+// The keys of what was asked are no values more than MySQL takes.
+func TestUpsertOfAsManyValuesAsMySQLTakes(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, onMariaDB, nil)
+	rows := make([]Item, 10_900) // of six columns
+	for i := range rows {
+		rows[i] = Item{ID: int64(10_000 + i), SKU: "mine"}
+	}
+	tx := d.db.WithContext(d.raised("mine", heldToken))
+	for range 2 { // new, and stored
+		require.NoError(t, tx.Save(rows).Error)
+	}
+	require.NoError(t, d.bare.Exec("UPDATE items SET sku = 'of another' WHERE id = 20000").Error)
+	require.ErrorIs(t, tx.Save(rows).Error, guard.ErrNoFence)
+}
