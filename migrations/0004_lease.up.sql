@@ -59,7 +59,7 @@ COMMENT ON TABLE fencing.lease_spent IS 'Who released, or left, what it did not 
 CREATE FUNCTION fencing.lease_hash(p_name text) RETURNS bytea LANGUAGE sql IMMUTABLE AS
     $fencing$SELECT substr(sha256(convert_to(p_name, 'UTF8')), 1, 16)$fencing$;
 
--- lease_gate is the advisory lock under which a resource is granted.
+-- lease_gate is the advisory lock under which a resource is granted, or an acquisition made.
 CREATE FUNCTION fencing.lease_gate(p_resource text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $fencing$SELECT hashtextextended(p_resource, 5070438)$fencing$;
 
@@ -201,6 +201,8 @@ BEGIN
         holder := 'another contender';
         RETURN;
     END IF;
+    -- A release of this nonce waits for this, and for nobody else's acquisition.
+    PERFORM pg_advisory_xact_lock(fencing.lease_gate(p_resource || chr(1) || p_nonce));
     -- Before the row: the holder who lost it can still say that it releases.
     IF p_raise_timeout IS NOT NULL THEN
         PERFORM fencing.lease_unspent(p_resource, p_nonce); -- or it would wait, and close the gate to others, for nothing
@@ -340,7 +342,7 @@ BEGIN
     IF NOT FOUND THEN
         -- The acquisition that this is to undo may be on its way: in another
         -- session, or not even here yet. Then it finds that its nonce is spent.
-        PERFORM pg_advisory_xact_lock(fencing.lease_gate(p_resource));
+        PERFORM pg_advisory_xact_lock(fencing.lease_gate(p_resource || chr(1) || p_nonce));
     END IF;
     SELECT * INTO l FROM fencing.lease x WHERE x.resource = p_resource AND x.nonce = p_nonce FOR UPDATE;
     IF NOT FOUND OR p_member <> ALL (l.members) THEN

@@ -103,6 +103,8 @@ func TestDoctorSaysWhatIsGone(t *testing.T) {
 	t.Parallel()
 	for broken, says := range map[string]string{
 		"drop table fencing.lease_spent":                       `lacks "fencing".lease_spent`,
+		"drop table fencing.fence cascade":                     `lacks "fencing".fence`,
+		"drop function fencing.refuse_write() cascade":         `lacks "fencing".refuse_write()`,
 		"drop function fencing.once(text)":                     `lacks "fencing".once(text)`,
 		"truncate fencing.lease_counter":                       `"fencing".lease_counter has 0 of its 1024 rows`,
 		"delete from fencing.lease_counter where shard = 1023": "has 1023 of its 1024 rows",
@@ -113,6 +115,8 @@ func TestDoctorSaysWhatIsGone(t *testing.T) {
 		db.exec(t, broken)
 		db.requireFound(t, "schema", "fail", says, "--role", role)
 		db.requireFound(t, "role", "ok", "may raise and enter", "--role", role)
+		db.requireFound(t, "triggers", "ok", "no table is protected")
+		require.NotContains(t, run(t, "doctor", "--postgres", db.url).stderr, "scan")
 	}
 }
 

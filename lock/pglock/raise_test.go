@@ -218,3 +218,25 @@ func TestAcquisitionsThatWaitLeaveAConnection(t *testing.T) {
 	require.Error(t, <-failed)
 	acquire(t, b, request())
 }
+
+// The undoing of an acquisition that was given up took the connection that is for
+// renewals, for as long as another one waited.
+func TestARefusedReleaseDoesNotWaitForTheAcquisitionOfAnother(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, database(t))
+	g, b := store(t, pool), open(t, pool, pglock.WithRaise())
+	old := guard.Fence{Resource: resource, Token: 1, Nonce: "old"}
+	require.NoError(t, g.Raise(t.Context(), old))
+	tx := stale(t, g, old)
+	waits := make(chan error, 1)
+	go func() { _, err := b.Acquire(t.Context(), request()); waits <- err }()
+	awaitGate(t, pool)
+	require.ErrorIs(t, b.Release(t.Context(), request()), lock.ErrLost)
+	select {
+	case err := <-waits:
+		t.Fatal("the other one was to wait still", err)
+	default:
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-waits)
+}

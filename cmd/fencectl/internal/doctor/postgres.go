@@ -183,11 +183,12 @@ func (p *postgres) installed(ctx context.Context) (bool, error) {
 
 // fences reads the tokens in force.
 func (p *postgres) fences(ctx context.Context, key func(resource string) string) (Heights, error) {
-	var may bool
-	if err := p.tx.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", pgx.Identifier{p.schema, "fence"}.Sanitize()).Scan(&may); err != nil {
+	var may *bool
+	err := p.tx.QueryRow(ctx, "select has_table_privilege(to_regclass($1), 'SELECT')", pgx.Identifier{p.schema, "fence"}.Sanitize()).Scan(&may)
+	if err != nil || may == nil { // they are gone, as whole says
 		return nil, err
 	}
-	if !may {
+	if !*may {
 		p.ok("fences", "not looked at: this role may not read them, which is as it should be for a service")
 		return nil, nil
 	}

@@ -50,13 +50,19 @@ select coalesce(string_agg(what, '; ' order by what) filter (where not reads), '
 	return nil
 }
 
-// The functions without which no guard works, and those that some programs call.
+// The functions without which no guard works, those that some programs call, and those that
+// are called by these and by triggers.
 var (
 	guardFunctions = []string{"version()", "protocol()", "raise(text, bigint, text, text, integer)", "enter(text, bigint, text, integer)", "enter_all(text[], bigint[], text[], integer)"}
 	otherFunctions = []string{
 		"issue(text, text, text, integer)", "next_token(text, bigint, bigint)", "once(text)",
 		"lease_acquire(text, text, text, bigint, bigint, bigint, integer)", "lease_acquire_in_turn(text, text, text, bigint, bigint, bigint, integer, bigint)",
 		"lease_withdraw(text, text)", "lease_renew(text[], text[], bigint[], text)", "lease_release(text, text, text)", "lease_holding(text)",
+	}
+	innerFunctions = []string{
+		"check_raise(text, text)", "close_gate(text, text, integer)", "refuse_write()", "note_jump()", "refuse_given_up()",
+		"lease_hash(text)", "lease_gate(text)", "lease_left(timestamptz)", "lease_durable(boolean)", "lease_wake(text)", "lease_primary()", "lease_sweep()",
+		"lease_spend(text, text, text)", "lease_unspent(text, text)", "lease_token(text, bigint, bigint)",
 	}
 )
 
@@ -70,7 +76,7 @@ select array(select f from unnest($1::text[]) f where to_regprocedure(f) is null
 	counters := p.qualified([]string{"lease_counter"})[0]
 	var gone []string
 	var may bool
-	if err := p.tx.QueryRow(ctx, sql, p.qualified(slices.Concat(guardFunctions, otherFunctions)), tables, counters).Scan(&gone, &may); err != nil {
+	if err := p.tx.QueryRow(ctx, sql, p.qualified(slices.Concat(guardFunctions, otherFunctions, innerFunctions)), tables, counters).Scan(&gone, &may); err != nil {
 		return err
 	}
 	there := 1024
