@@ -112,13 +112,8 @@ func (p *Plugin) conjunctText(sql string) bool {
 			if depth--; depth < 0 {
 				return false
 			}
-<<<<<<< HEAD
 		case t.Kind == rawsql.Punct && (t.Text == "|" || t.Text == ";"), // || is OR in MySQL
-			t.Kind == rawsql.Word && (strings.EqualFold(t.Text, "or") || strings.EqualFold(t.Text, "xor")):
-=======
-		case t.kind == punct && (t.text == "|" || t.text == ";"), // || is OR in MySQL
-			t.kind == word && is(t.text, "OR", "XOR", "BETWEEN", "ORDER", "RETURNING"): // or the keys become part of what it begins
->>>>>>> ha
+			t.Is("OR", "XOR", "BETWEEN", "ORDER", "LIMIT", "RETURNING"): // or the keys become part of what it begins
 			return false
 		}
 	}

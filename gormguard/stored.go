@@ -127,8 +127,7 @@ func severalTables(e *clause.Expr) bool {
 		if !ok {
 			return l.Odd
 		}
-		upper := strings.ToUpper(t.Text)
-		if t.Kind == rawsql.Punct && t.Text == "," || t.Kind == rawsql.Word && (upper == "JOIN" || upper == "STRAIGHT_JOIN") {
+		if t.Kind == rawsql.Punct && t.Text == "," || t.Is("JOIN", "STRAIGHT_JOIN") {
 			return true
 		}
 	}

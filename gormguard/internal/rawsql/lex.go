@@ -24,6 +24,9 @@ type Token struct {
 	start int
 }
 
+// Is reports whether it is one of these words, which are in capitals.
+func (t Token) Is(words ...string) bool { return t.Kind == Word && is(t.Text, words...) }
+
 // isName reports whether it can stand before a dot, as no number and parameter can.
 func (t Token) isName() bool {
 	return t.Kind == Quoted || t.Kind == Word && t.Text[0] != '$' && !sqltext.IsDigit(t.Text[0])
