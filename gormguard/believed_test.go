@@ -142,6 +142,17 @@ func TestStoredRowsAreThoseOfTheStatement(t *testing.T) {
 		require.NoError(t, tx.Error)
 		require.Zero(t, tx.RowsAffected)
 	})
+	t.Run("LIMIT of more rows than a statement can name", func(t *testing.T) {
+		t.Parallel()
+		c := newDatabase(t, onMariaDB, nil).cell(1, fresh)
+		require.NoError(t, c.bare.Exec("INSERT INTO items (id, sku, note) SELECT seq, ?, 'old' FROM seq_1000_to_67000", c.sku).Error)
+		tx := c.tx.Model(&Item{}).Where("note = 'old'").Limit(66_000)
+		require.ErrorContains(t, tx.Update("note", "x").Error, "take a smaller LIMIT than 66000")
+		require.ErrorContains(t, c.tx.Where("note = 'old'").Limit(66_000).Delete(&Item{}).Error, "take a smaller LIMIT than 66000")
+		tx = c.tx.Where("note = 'old'").Limit(65_000).Delete(&Item{})
+		require.NoError(t, tx.Error)
+		require.EqualValues(t, 65_000, tx.RowsAffected)
+	})
 	t.Run("LIMIT of a soft delete", func(t *testing.T) {
 		t.Parallel()
 		c := newDatabase(t, onMariaDB, nil).cell(1, fresh)
@@ -182,6 +193,15 @@ type Voucher struct {
 
 func (v Voucher) FenceResource() string { return v.SKU }
 
+type Seal struct {
+	ID    int64  `gorm:"primaryKey;autoIncrement:false"`
+	Code  []byte `gorm:"size:40;uniqueIndex"`
+	SKU   string
+	Token int64 `gorm:"column:fence_token;fence;not null;default:0"`
+}
+
+func (s Seal) FenceResource() string { return s.SKU }
+
 func TestS46_UpsertByAnotherKey(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines {
@@ -214,13 +234,16 @@ func TestS46_UpsertByAnotherKey(t *testing.T) {
 // MySQL takes "B" for "b", and every key for one of the upsert's.
 func TestS46_UpsertByAKeyThatComparesWithoutCase(t *testing.T) {
 	t.Parallel()
-	d := newDatabaseOf(t, onMariaDB, quiet(), gormguard.ModeFence, &Voucher{})
+	d := newDatabaseOf(t, onMariaDB, quiet(), gormguard.ModeFence, &Voucher{}, &Seal{})
 	require.NoError(t, d.bare.Create(&Voucher{ID: 102, Code: "cafe", SKU: "mine"}).Error)
 	tx := d.db.WithContext(d.raised("mine", heldToken))
 	on := clause.OnConflict{DoUpdates: clause.Assignments(map[string]any{"sku": "elsewhere"})}
 	for _, code := range []string{"cafe", "CAFE", "cafe ", "café"} {
 		require.ErrorIs(t, tx.Clauses(on).Create([]Voucher{{Code: "new", SKU: "mine"}, {Code: code, SKU: "mine"}}).Error, guard.ErrNoFence, code)
 	}
+	require.NoError(t, d.bare.Exec("ALTER TABLE seals MODIFY code varchar(40)").Error)
+	require.NoError(t, d.bare.Create(&Seal{ID: 102, Code: []byte("cafe"), SKU: "mine"}).Error)
+	require.ErrorIs(t, tx.Clauses(on).Create([]Seal{{ID: 1, Code: []byte("new"), SKU: "mine"}, {ID: 2, Code: []byte("CAFE"), SKU: "mine"}}).Error, guard.ErrNoFence)
 }
 
 // GORM adds to the columns of UpdateAll those that DoUpdates has.

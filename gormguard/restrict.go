@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"fmt"
 	"slices"
 
 	"gorm.io/gorm"
@@ -44,6 +45,7 @@ func untouched(c clause.Clause) bool {
 }
 
 const (
+	mysqlValues     = 1<<16 - 1
 	mysqlOutOfRange = 1690                      // ER_DATA_OUT_OF_RANGE
 	metMark         = "18446744073709551615 + " // is in its text
 )
@@ -107,5 +109,9 @@ func (w askedWhere) Build(b clause.Builder) {
 		_, _ = b.WriteString("1 = 0")
 		return
 	}
-	in(w.limited.stmt.Schema.PrimaryFields, w.limited.asked).Build(b)
+	stmt, keys := w.limited.stmt, w.limited.asked
+	in(stmt.Schema.PrimaryFields, keys).Build(b)
+	if len(stmt.Vars) > mysqlValues {
+		_ = b.AddError(fmt.Errorf("gormguard: write to %q: its rows are named by their keys, and a statement of MySQL has at most %d values: take a smaller LIMIT than %d; nothing was written", stmt.Table, mysqlValues, len(keys)))
+	}
 }

@@ -147,7 +147,7 @@ func (u *upsert) restrictable() bool {
 	for _, m := range u.meetings {
 		values += len(m.values) * (1 + len(u.stmt.Schema.DBNames) + len(u.stmt.Schema.PrimaryFields))
 	}
-	return ok && untouched(c) && len(u.stmt.Schema.PrimaryFields) > 0 && values < 1<<16
+	return ok && untouched(c) && len(u.stmt.Schema.PrimaryFields) > 0 && values <= mysqlValues
 }
 
 func upsertOf(stmt *gorm.Statement) *upsert {
@@ -288,6 +288,9 @@ func alike(values []any) string {
 	text := ""
 	for _, value := range values {
 		sent, err := driver.DefaultParameterConverter.ConvertValue(value)
+		if b, ok := sent.([]byte); ok { // the column may be a text
+			sent = string(b)
+		}
 		switch v := sent.(type) {
 		case string:
 			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' }) {
