@@ -22,23 +22,30 @@ func (l *Locker) acquire(ctx context.Context, resources []string, wait bool) (*L
 		return nil, err
 	}
 	defer l.running.Done()
+	until := ctx // the end of the wait
+	if wait && l.maxWait > 0 {
+		over := fmt.Errorf("the %v of WithMaxWait are over: %w", l.maxWait, context.DeadlineExceeded)
+		bound, cancel := context.WithTimeoutCause(ctx, l.maxWait, over)
+		defer cancel()
+		until = bound
+	}
 	for {
-		s, err := l.acquireOnce(ctx, resources, wait)
+		s, err := l.acquireOnce(ctx, until, resources, wait)
 		// A lock that was lost while the next one was waited for.
-		if wait && errors.Is(err, ErrLost) && !errors.Is(err, errTooSlow) && ctx.Err() == nil {
+		if wait && errors.Is(err, ErrLost) && !errors.Is(err, errTooSlow) && until.Err() == nil {
 			continue
 		}
 		return s, err
 	}
 }
 
-func (l *Locker) acquireOnce(ctx context.Context, resources []string, wait bool) (*Lease, error) {
+func (l *Locker) acquireOnce(ctx, until context.Context, resources []string, wait bool) (*Lease, error) {
 	s := l.newLease()
 	defer s.abandon()
 	for _, r := range resources {
 		if h := l.held(ctx, r); h != nil {
 			s.holds = append(s.holds, h)
-		} else if err := l.take(ctx, s, r, wait); err != nil {
+		} else if err := l.take(until, s, r, wait); err != nil {
 			return nil, fmt.Errorf("lock: acquire %q: %w", r, err)
 		}
 	}

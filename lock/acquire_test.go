@@ -336,6 +336,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		"renewal negative":      {memlock.New(), []lock.Option{lock.WithRenewEvery(-1)}, "-1ns"},
 		"renewal and none":      {memlock.New(), []lock.Option{lock.WithRenewEvery(time.Second), lock.WithoutRenewal()}, "exclude each other"},
 		"max hold negative":     {memlock.New(), []lock.Option{lock.WithMaxHold(-time.Second)}, "-1s"},
+		"max wait negative":     {memlock.New(), []lock.Option{lock.WithMaxWait(-time.Second)}, "-1s"},
 		"retry wait 0":          {memlock.New(), []lock.Option{lock.WithRetryWait(0)}, "retry wait 0s"},
 		"nil guard":             {memlock.New(), []lock.Option{lock.WithGuards(guard.NewMemory(), nil)}, "guard 1 is nil"},
 		"holder with newline":   {memlock.New(), []lock.Option{lock.WithHolder("a\nb")}, `holder "a\nb"`},

@@ -153,7 +153,7 @@ func (s *Lease) release(ctx context.Context, begun, end time.Time) error {
 	}
 	s.released = true
 	k.mu.Unlock()
-	s.cancel(ErrReleased)
+	s.cancel((*releasedLease)(s))
 	if len(s.holds) == 1 {
 		return s.locker.release(ctx, s.holds[0], s, begun, end)
 	}
@@ -165,6 +165,15 @@ func (s *Lease) release(ctx context.Context, begun, end time.Time) error {
 	all.Wait()
 	return errors.Join(errs...)
 }
+
+// A releasedLease is the ErrReleased of a lease, with its name.
+type releasedLease Lease
+
+func (s *releasedLease) Error() string {
+	return fmt.Sprintf("lock: lease of %q is released", s.holds[0].fence.Resource)
+}
+
+func (s *releasedLease) Is(target error) bool { return target == ErrReleased }
 
 // release takes s out of h and frees the lock, or passes it on, if it was the last lease.
 func (l *Locker) release(ctx context.Context, h *hold, s *Lease, begun, end time.Time) error {

@@ -64,12 +64,14 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 
 // Acquire waits until it has the lock of resource, raises the lease's fence on
 // every guard and returns the lease. ctx bounds the wait and is the parent of the
-// lease's context. A context that has the lock already re-enters it: the lease
-// shares the fence, and the lock is released with the last lease.
+// lease's context, which ends with it; to bound the wait alone there is [WithMaxWait].
+// A context that has the lock already re-enters it: the lease shares the fence, and the
+// lock is released with the last lease.
 //
 // When ctx ends first the error wraps its error and, if the lock was held, a
 // *HeldError. A back end that fails at first is reported at once; one that fails
-// while the lock is waited for is asked again for half a minute. An attempt whose outcome is unknown is undone in the background.
+// while the lock is waited for is asked again for half a minute. An attempt whose
+// outcome is unknown is undone in the background.
 func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 	return l.acquire(ctx, []string{resource}, true)
 }

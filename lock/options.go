@@ -23,6 +23,7 @@ type config struct {
 	renewEvery time.Duration
 	noRenewal  bool
 	maxHold    time.Duration
+	maxWait    time.Duration
 	retryWait  time.Duration
 	maxRetries int // negative: unlimited
 	holder     string
@@ -52,6 +53,12 @@ func WithoutRenewal() Option { return func(c *config) { c.noRenewal = true } }
 // acquisition that takes longer fails with ErrLost.
 func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = d } }
 
+// WithMaxWait bounds how long Acquire, AcquireAll and Do take to get the locks, waiting for
+// their holders included, and not how long the work under them may take, as the end of
+// the context does. The error is context.DeadlineExceeded, and ErrHeld if the lock was
+// held by another. Defaults to no bound.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
 // WithRetryWait sets the mean time between two attempts while a lock is held by
 // another and the back end does not wake those who wait; each wait is drawn from
 // half to one and a half of it. Defaults to 50ms. Who would be woken asks by itself
@@ -59,8 +66,9 @@ func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = 
 func WithRetryWait(d time.Duration) Option { return func(c *config) { c.retryWait = d } }
 
 // WithMaxRetries bounds the attempts after the first one; Acquire then returns
-// ErrHeld. Defaults to no bound: the context bounds the wait. With a bound every
-// waiter polls, and is not woken; it is served by a [Granter] as others are.
+// ErrHeld. Defaults to no bound, as does a negative n: the context bounds the wait, and
+// [WithMaxWait]. With a bound every waiter polls, and is not woken; it is served by a
+// [Granter] as others are.
 func WithMaxRetries(n int) Option { return func(c *config) { c.maxRetries = n } }
 
 // WithHolder sets the label that other waiters and operators see. Defaults to
@@ -118,6 +126,9 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if c.maxHold < 0 {
 		return nil, fmt.Errorf("lock: longest hold %v is negative", c.maxHold)
+	}
+	if c.maxWait < 0 {
+		return nil, fmt.Errorf("lock: longest wait %v is negative; TryAcquire does not wait", c.maxWait)
 	}
 	if c.retryWait <= 0 {
 		return nil, fmt.Errorf("lock: retry wait %v is not positive", c.retryWait)

@@ -131,7 +131,11 @@ func (w *waiter) explain(ctx context.Context, err error) error {
 	if ctx.Err() == nil || refused == nil {
 		return err
 	}
-	return fmt.Errorf("%w after waiting %v: %w", err, time.Since(w.begun).Round(time.Millisecond), refused)
+	err = fmt.Errorf("%w after waiting %v: %w", err, time.Since(w.begun).Round(time.Millisecond), refused)
+	if held, ok := errors.AsType[*HeldError](refused); ok && held.Holder == w.locker.holder {
+		err = fmt.Errorf("%w; if that is the caller itself, the call needs the context of its lease", err)
+	}
+	return err
 }
 
 // pause is the time to the next attempt when nothing wakes the waiter. It is not

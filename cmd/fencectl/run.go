@@ -126,7 +126,7 @@ func (a *app) runCommand(ctx context.Context, c *command) error {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	stillWaiting := context.AfterFunc(ctx, giveUp)
-	lease, err := c.take(waiting, giveUp, locker)
+	lease, err := c.take(waiting, locker)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 			done()
 		}
 	}()
-	options := []lock.Option{lock.WithTTL(c.ttl)}
+	options := []lock.Option{lock.WithTTL(c.ttl), lock.WithMaxWait(max(c.wait, 0))}
 	var backend lock.Backend
 	if a.redisSetting().Value != "" {
 		k, err := a.openRedis(ctx)
@@ -198,13 +198,13 @@ func (a *app) openLocker(ctx context.Context, c *command) (_ *lock.Locker, done 
 }
 
 // take joins the lock that this runs under, if it does, or waits for one of its own.
-func (c *command) take(ctx context.Context, giveUp func(), locker *lock.Locker) (*lock.Lease, error) {
+func (c *command) take(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
 	f, found, err := enclosing(c.resource)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
-		return c.acquire(ctx, giveUp, locker)
+		return c.acquire(ctx, locker)
 	}
 	lease, err := locker.Join(ctx, f)
 	switch {
@@ -217,22 +217,16 @@ func (c *command) take(ctx context.Context, giveUp func(), locker *lock.Locker) 
 	return nil, refused(fmt.Errorf("run: join the lock of $%s: %w", allFences, err))
 }
 
-func (c *command) acquire(ctx context.Context, giveUp func(), locker *lock.Locker) (*lock.Lease, error) {
-	acquire, inTime := locker.Acquire, func() bool { return true }
-	switch {
-	case c.wait == 0:
+func (c *command) acquire(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
+	acquire := locker.Acquire
+	if c.wait == 0 {
 		acquire = locker.TryAcquire
-	case c.wait > 0:
-		inTime = time.AfterFunc(c.wait, giveUp).Stop
 	}
 	lease, err := acquire(ctx, c.resource)
 	switch {
-	case err == nil && inTime():
+	case err == nil:
 		return lease, nil
-	case err == nil: // in the last moment
-		_ = lease.Release(ctx)
-		return nil, &exited{exitAnswer, fmt.Errorf("run: %q was not free for %v", c.resource, c.wait)}
-	case errors.Is(err, lock.ErrHeld) && !inTime():
+	case errors.Is(err, lock.ErrHeld) && errors.Is(err, context.DeadlineExceeded):
 		held, _ := errors.AsType[*lock.HeldError](err)
 		return nil, &exited{exitAnswer, fmt.Errorf("run: %q was not free for %v: %w", c.resource, c.wait, held)}
 	case errors.Is(err, lock.ErrHeld):
