@@ -104,6 +104,27 @@ func ExampleLocker_Do() {
 	// lost: true
 }
 
+// A request that waits a moment for the lock, and then works as long as it has to.
+func ExampleWithMaxWait() {
+	backend := memlock.New()
+	busy, _ := lock.New(backend)
+	locker, _ := lock.New(backend, lock.WithMaxWait(20*time.Millisecond))
+	ctx := context.Background()
+	lease, _ := busy.Acquire(ctx, "inventory:sku-42")
+	work := func(ctx context.Context) error {
+		time.Sleep(100 * time.Millisecond)
+		return ctx.Err()
+	}
+
+	err := locker.Do(ctx, "inventory:sku-42", work)
+	fmt.Println("held:", errors.Is(err, lock.ErrHeld))
+	_ = lease.Release(ctx)
+	fmt.Println(locker.Do(ctx, "inventory:sku-42", work))
+	// Output:
+	// held: true
+	// <nil>
+}
+
 // At the end of a program: nobody has to wait for the TTL of what it still held.
 func ExampleLocker_Close() {
 	backend := memlock.New()
