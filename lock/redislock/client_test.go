@@ -169,3 +169,33 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// What answers is no Redis, and hangs up; or it never answers.
+func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, serve := range map[string]func(net.Conn){"hangs up": func(c net.Conn) { _ = c.Close() }, "hangs": func(net.Conn) {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { _ = other.Close() }()
+			go func() {
+				for {
+					c, err := other.Accept()
+					if err != nil {
+						return
+					}
+					serve(c)
+				}
+			}()
+			address := other.Addr().String()
+			rdb := redis.NewClient(&redis.Options{Addr: address, Password: "hunter2", MaxRetries: -1, ReadTimeout: 100 * time.Millisecond})
+			defer func() { _ = rdb.Close() }()
+			b, err := redislock.New(rdb)
+			require.NoError(t, err)
+			_, err = b.Acquire(t.Context(), request())
+			require.ErrorContains(t, err, address)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}

@@ -296,8 +296,20 @@ func (b *Backend) failed(what, resource string, keys rediskeys.Usual, err error)
 		hint, err = fmt.Sprintf("counter %s: an operator must run \"fencectl rebase\": ", keys.Counter), fmt.Errorf("%w: %w", sequencer.ErrExhausted, err)
 	case says(err, "not an integer"):
 		hint = fmt.Sprintf("counter %s: ", keys.Counter)
+	default:
+		hint = b.unnamed(err)
 	}
 	return fmt.Errorf("redislock: %s %q: %s%w", what, resource, hint, err)
+}
+
+// unnamed returns the address of a server that has not replied, where the error, such as
+// EOF, does not name it.
+func (b *Backend) unnamed(err error) string {
+	c, ok := b.rdb.(*redis.Client)
+	if _, reply := errors.AsType[redis.Error](err); !ok || reply || errors.Is(err, context.Canceled) || says(err, c.Options().Addr) {
+		return ""
+	}
+	return c.Options().Addr + ": "
 }
 
 // says reports whether the server's error has text in it. Before Redis 7 the
