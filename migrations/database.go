@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 // The functions of this file do through database/sql, with any driver, what Up,
 // Down and Version do through pgx. The dialect is "postgres", "mysql" (MariaDB
 // too) or "sqlite", or a sqlguard.Dialect. An option that the dialect does not
-// have is refused.
+// have is refused, and so is a database of sqlguard.Wrap by UpDB and DownDB.
 
 // UpDB brings the schema to its latest version, or to that of [To]. A schema that
 // is there already is not touched, so that every process may call UpDB when it
@@ -147,6 +148,9 @@ func (m migration) attempt(ctx context.Context, db *sql.DB, done func(version in
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	if err := conn.Raw(refuseWrapped); err != nil {
+		return err
+	}
 	version, err := m.knownVersion(ctx, conn)
 	if err != nil || done(version) {
 		return err
@@ -157,6 +161,14 @@ func (m migration) attempt(ctx context.Context, db *sql.DB, done func(version in
 		}
 		return work(conn, version)
 	})
+}
+
+// refuseWrapped refuses a connection of sqlguard.Wrap, which lets no DDL through.
+func refuseWrapped(driverConn any) error {
+	if _, wrapped := driverConn.(interface{ WrappedBySQLGuard() }); wrapped {
+		return errors.New("the database is wrapped by sqlguard, which refuses the statements of a migration; run it on one that is opened without sqlguard.Wrap; nothing was sent")
+	}
+	return nil
 }
 
 func (m migration) knownVersion(ctx context.Context, conn *sql.Conn) (int, error) {
@@ -192,7 +204,10 @@ func (m migration) locked(ctx context.Context, conn *sql.Conn, work func() error
 		if err != nil {
 			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			_, _ = conn.ExecContext(cleanup, undo) // err says more
+			_, undoErr := conn.ExecContext(cleanup, undo) // err says more
+			if undoErr != nil && m.dialect == dialectMySQL {
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the lock is that of the session, so this ends it
+			}
 		}
 	}()
 	for _, sql := range begin {

@@ -31,6 +31,9 @@ var (
 	_ driver.Validator          = (*conn)(nil)
 )
 
+// WrappedBySQLGuard is how package migrations knows it, through sql.Conn.Raw.
+func (c *conn) WrappedBySQLGuard() {}
+
 func (c *conn) Close() error { return c.inner.Close() }
 
 func (c *conn) Ping(ctx context.Context) error {
