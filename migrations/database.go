@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // The functions of this file do through database/sql, with any driver, what Up,
@@ -110,6 +112,9 @@ func newMigration(dialect string, opts []Option) (migration, error) {
 func (m migration) failed(what string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if mistaken := sqlerror.MistakenDialect(err, m.dialect); mistaken != nil {
+		err = mistaken
 	}
 	return fmt.Errorf("migrations: %s of the fence schema in %s: %w", what, m.dialect, err)
 }

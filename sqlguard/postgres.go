@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // postgresEngine leaves the work to the functions of the fence schema.
@@ -55,8 +56,8 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 		return guard.Record{}, err
 	}
 	blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
-	state := sqlState(err)
-	switch detail := serverDetail(err); {
+	state := sqlerror.State(err)
+	switch detail := sqlerror.Detail(err); {
 	case state == "55P03" && detail != "":
 		blocked.describe(detail)
 		return guard.Record{}, blocked
