@@ -69,7 +69,7 @@ func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.
 	if refusal := translate(err, held); isRefusal(refusal) {
 		return refusal
 	}
-	return fmt.Errorf("pgguard: enter: %w", sql.missing(err))
+	return fmt.Errorf("pgguard: enter: %w", because(ctx, sql.missing(err)))
 }
 
 // enterText returns the statement that enters held; with a receipt it also

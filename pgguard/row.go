@@ -82,7 +82,7 @@ func UpdateRow(ctx context.Context, tx interface {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("pgguard: update row of %s: %w", u.Table.Sanitize(), severalRows(err))
+		return fmt.Errorf("pgguard: update row of %s: %w", u.Table.Sanitize(), interrupted(ctx, severalRows(err)))
 	case changed:
 		return nil
 	case token == nil:

@@ -18,6 +18,7 @@ const (
 	mysqlLockWaitTimeout   = 1205 // ER_LOCK_WAIT_TIMEOUT
 	mysqlLockTableFull     = 1206 // ER_LOCK_TABLE_FULL
 	mysqlDeadlock          = 1213 // ER_LOCK_DEADLOCK
+	mysqlInterrupted       = 1317 // ER_QUERY_INTERRUPTED
 	mysqlInTransaction     = 1568 // ER_CANT_CHANGE_TX_CHARACTERISTICS
 	mysqlReadOnly          = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	mysqlKilled            = 1927 // ER_CONNECTION_KILLED
@@ -25,10 +26,11 @@ const (
 
 // Result codes of SQLite: the primary ones, which are the low byte.
 const (
-	sqliteError    = 1
-	sqliteBusy     = 5
-	sqliteLocked   = 6
-	sqliteReadOnly = 8
+	sqliteError     = 1
+	sqliteBusy      = 5
+	sqliteLocked    = 6
+	sqliteReadOnly  = 8
+	sqliteInterrupt = 9
 
 	sqliteBusySnapshot = sqliteBusy | 2<<8
 )

@@ -137,7 +137,8 @@ func names(held []guard.Fence) string {
 	return strings.Join(quoted, ", ")
 }
 
-// translated is Translate, and tells the observer where a fence was refused.
+// translated is Translate, and tells the observer where a fence was refused. Where ctx
+// has interrupted a statement it adds why.
 func (s *settings) translated(ctx context.Context, err error, held []guard.Fence) error {
 	if err == nil || isRefusal(err) {
 		return err
@@ -145,8 +146,9 @@ func (s *settings) translated(ctx context.Context, err error, held []guard.Fence
 	err = Translate(err, held...)
 	if isRefusal(err) {
 		s.observer.Refused(ctx, err)
+		return err
 	}
-	return err
+	return interrupted(ctx, err)
 }
 
 // missing explains an error that says that there is no fence schema, that this
