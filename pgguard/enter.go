@@ -2,6 +2,7 @@ package pgguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,9 @@ func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.
 		}
 	} else if err := valid(held); err != nil {
 		return err
+	}
+	if tx == nil {
+		return errors.New("pgguard: enter: the transaction is nil; nothing was sent")
 	}
 	exec := tx.Exec
 	if fenced, ok := tx.(interface {

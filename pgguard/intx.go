@@ -55,6 +55,9 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 			t.abandon(ctx)
 		}
 	}()
+	if fn == nil {
+		return errors.New("pgguard: the function is nil; nothing was written")
+	}
 	err := fn(t)
 	switch {
 	case t.failed == nil:

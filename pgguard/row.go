@@ -66,6 +66,9 @@ func UpdateRow(ctx context.Context, tx interface {
 	if err != nil {
 		return fmt.Errorf("pgguard: update row of %s: %w; nothing was sent", u.Table.Sanitize(), err)
 	}
+	if tx == nil {
+		return fmt.Errorf("pgguard: update row of %s: the transaction is nil; nothing was sent", u.Table.Sanitize())
+	}
 
 	// Two statements and not one with a CTE: at READ COMMITTED an update that
 	// waits for a rival's row lock goes on with the rival's version of the row,

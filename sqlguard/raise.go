@@ -136,6 +136,9 @@ func (g *Guard) ready(ctx context.Context) error {
 	if g.checked.Load() {
 		return nil
 	}
+	if g.db == nil {
+		return errors.New("sqlguard: the guard has no database; make it with New")
+	}
 	if err := g.engine.check(within(ctx), sqlSession{g.db}, &g.settings); err != nil {
 		return fmt.Errorf("sqlguard: check the fence schema: %w", because(ctx, g.missing(err)))
 	}

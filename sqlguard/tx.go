@@ -53,6 +53,9 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 			_ = tx.Rollback()
 		}
 	}()
+	if fn == nil {
+		return errors.New("sqlguard: the function is nil; nothing was written")
+	}
 	if err := fn(tx); err != nil {
 		return g.translated(ctx, err, guard.Fences(ctx))
 	}
