@@ -51,10 +51,11 @@ var policy = []rule{
 	{packages: "lock/*", own: backEnds, drivers: 1},
 
 	{packages: "pgguard", own: guards, drivers: 1},
-	{packages: "sqlguard", own: guards}, // no driver: whoever uses one database does not build the drivers of the others
+	// sqlguard takes no driver: whoever uses one database does not build the drivers of the others.
+	{packages: "sqlguard", own: append(slices.Clone(guards), "internal/sqlerror")},
 	{packages: "gormguard", own: append(slices.Clone(guards), "gormguard/internal/rawsql", "sqlguard", "migrations"), drivers: 1}, // sqlguard: the dialects are written once; migrations: the remedy in an error
 	{packages: "gormguard/internal/rawsql", own: []string{"internal/sqltext"}},
-	{packages: "migrations", own: []string{"internal/hint", "internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
+	{packages: "migrations", own: []string{"internal/hint", "internal/sqlerror", "internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
 }
 
 var (

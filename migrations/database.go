@@ -3,17 +3,20 @@ package migrations
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // The functions of this file do through database/sql, with any driver, what Up,
 // Down and Version do through pgx. The dialect is "postgres", "mysql" (MariaDB
 // too) or "sqlite", or a sqlguard.Dialect. An option that the dialect does not
-// have is refused.
+// have is refused, and so is a database of sqlguard.Wrap by UpDB and DownDB.
 
 // UpDB brings the schema to its latest version, or to that of [To]. A schema that
 // is there already is not touched, so that every process may call UpDB when it
@@ -110,6 +113,9 @@ func (m migration) failed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if mistaken := sqlerror.MistakenDialect(err, m.dialect); mistaken != nil {
+		err = mistaken
+	}
 	return fmt.Errorf("migrations: %s of the fence schema in %s: %w", what, m.dialect, err)
 }
 
@@ -147,6 +153,9 @@ func (m migration) attempt(ctx context.Context, db *sql.DB, done func(version in
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	if err := conn.Raw(refuseWrapped); err != nil {
+		return err
+	}
 	version, err := m.knownVersion(ctx, conn)
 	if err != nil || done(version) {
 		return err
@@ -157,6 +166,14 @@ func (m migration) attempt(ctx context.Context, db *sql.DB, done func(version in
 		}
 		return work(conn, version)
 	})
+}
+
+// refuseWrapped refuses a connection of sqlguard.Wrap, which lets no DDL through.
+func refuseWrapped(driverConn any) error {
+	if _, wrapped := driverConn.(interface{ WrappedBySQLGuard() }); wrapped {
+		return errors.New("the database is wrapped by sqlguard, which refuses the statements of a migration; run it on one that is opened without sqlguard.Wrap; nothing was sent")
+	}
+	return nil
 }
 
 func (m migration) knownVersion(ctx context.Context, conn *sql.Conn) (int, error) {
@@ -192,7 +209,10 @@ func (m migration) locked(ctx context.Context, conn *sql.Conn, work func() error
 		if err != nil {
 			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			_, _ = conn.ExecContext(cleanup, undo) // err says more
+			_, undoErr := conn.ExecContext(cleanup, undo) // err says more
+			if undoErr != nil && m.dialect == dialectMySQL {
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the lock is that of the session, so this ends it
+			}
 		}
 	}()
 	for _, sql := range begin {

@@ -298,3 +298,19 @@ func TestProtectForAddsTheVersionColumn(t *testing.T) {
 		}
 	})
 }
+
+func TestMistakenDialectIsNamed(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string, db *sql.DB) {
+		server := map[string]string{"postgres": "PostgreSQL", "mysql": "MySQL or MariaDB", "sqlite": "SQLite"}[dialect]
+		for _, mistaken := range []string{"postgres", "mysql", "sqlite"} {
+			if mistaken == dialect {
+				continue
+			}
+			says := "the server is " + server + ", the dialect says " + mistaken
+			require.ErrorContains(t, migrations.UpDB(t.Context(), db, mistaken), says)
+			require.ErrorContains(t, migrations.DownDB(t.Context(), db, mistaken), says)
+			_, err := migrations.VersionDB(t.Context(), db, mistaken)
+			require.ErrorContains(t, err, says)
+		}
+	})
+}

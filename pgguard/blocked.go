@@ -13,8 +13,8 @@ import (
 	"github.com/go-fencing/fencing/guard"
 )
 
-// lookBound bounds the search for the backend that blocked a raise whose context
-// has ended.
+// lookBound bounds the search for the backend that blocked a raise, whose context may
+// have ended.
 const lookBound = time.Second
 
 // BlockedError says which backend kept a raise from the gate of its resource. It
@@ -76,6 +76,11 @@ func (g *Guard) blocked(ctx context.Context, self uint32, resource string, waite
 		}
 		_ = json.Unmarshal([]byte(pgErr.Detail), &d) // the code alone decides
 		blocked.PID, blocked.Application, blocked.State, blocked.Since = d.PID, d.Application, d.State, d.XactStart
+		if d.PID != 0 && d.State == "" { // the function looks as its owner, who may see less than this role of its own sessions
+			if seen := *blocked; g.look(ctx, &seen, self) && seen.State != "" {
+				blocked = &seen
+			}
+		}
 		return blocked
 	}
 	statementTimeout := isPg && pgErr.Code == "57014"
@@ -85,8 +90,6 @@ func (g *Guard) blocked(ctx context.Context, self uint32, resource string, waite
 	// The context, or the session's statement_timeout, has ended before the lock
 	// timeout, so the server has not said why it took so long. Whoever holds the
 	// gate now is the reason, if anyone does.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
-	defer cancel()
 	if !g.look(ctx, blocked, self) {
 		return nil
 	}
@@ -104,6 +107,8 @@ select l.pid, coalesce(a.application_name, ''), coalesce(a.state, ''), a.xact_st
  order by a.xact_start nulls last limit 1`
 
 func (g *Guard) look(ctx context.Context, b *BlockedError, self uint32) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
+	defer cancel()
 	var since *time.Time
 	err := g.pool.QueryRow(ctx, lookSQL, b.Resource, int64(self)).Scan(&b.PID, &b.Application, &b.State, &since)
 	if err != nil {

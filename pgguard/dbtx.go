@@ -190,9 +190,9 @@ func (c *call) explain(err error) error {
 		return c.translate(err)
 	}
 	if _, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err); unsent {
-		return err
+		return interrupted(c.ctx, err)
 	}
-	err = fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, err)
+	err = fmt.Errorf("pgguard: statement: %w: %w; read the data before you write it again", guard.ErrCommitUnknown, because(c.ctx, err))
 	if !c.unknown {
 		c.unknown = true
 		c.guard.observer.Refused(c.ctx, err)

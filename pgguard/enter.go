@@ -2,6 +2,7 @@ package pgguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,6 +57,9 @@ func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.
 	} else if err := valid(held); err != nil {
 		return err
 	}
+	if tx == nil {
+		return errors.New("pgguard: enter: the transaction is nil; nothing was sent")
+	}
 	exec := tx.Exec
 	if fenced, ok := tx.(interface {
 		execRaw(context.Context, string, ...any) (pgconn.CommandTag, error)
@@ -69,7 +73,7 @@ func enter(ctx context.Context, tx pgx.Tx, sql *texts, idle int32, held []guard.
 	if refusal := translate(err, held); isRefusal(refusal) {
 		return refusal
 	}
-	return fmt.Errorf("pgguard: enter: %w", sql.missing(err))
+	return fmt.Errorf("pgguard: enter: %w", because(ctx, sql.missing(err)))
 }
 
 // enterText returns the statement that enters held; with a receipt it also

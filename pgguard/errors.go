@@ -123,7 +123,8 @@ func names(held []guard.Fence) string {
 	return strings.Join(quoted, ", ")
 }
 
-// refused translates err and tells the observer, once, where a fence was refused.
+// refused translates err, and tells the observer, once, where a fence was refused.
+// Where ctx has interrupted a statement it adds why.
 func (g *Guard) refused(ctx context.Context, err error, held []guard.Fence) error {
 	if isRefusal(err) {
 		return err
@@ -131,8 +132,9 @@ func (g *Guard) refused(ctx context.Context, err error, held []guard.Fence) erro
 	translated := translate(err, held)
 	if isRefusal(translated) {
 		g.observer.Refused(ctx, translated)
+		return translated
 	}
-	return translated
+	return interrupted(ctx, translated)
 }
 
 // sleptIn reports whether the server has ended a transaction because it sat idle,
@@ -155,6 +157,16 @@ func isRefusal(err error) bool {
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+// interrupted is because for an error that may have come without the end of ctx, such
+// as that of a function.
+func interrupted(ctx context.Context, err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && pgErr.Code == "57014" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // query_canceled: a pool may be set to ask for that
+		return because(ctx, err)
 	}
 	return err
 }

@@ -327,3 +327,17 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	}
 	goleak.VerifyNone(t, before)
 }
+
+func TestNilIsRefusedAndDoesNotPanic(t *testing.T) {
+	eachBegin(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		require.ErrorContains(t, db.guard.InTx(ctx, nil), "the function is nil")
+		require.ErrorContains(t, db.guard.Once(ctx, "o", nil), "the function is nil")
+		require.ErrorContains(t, pgguard.Enter(ctx, nil), "the transaction is nil")
+		require.ErrorContains(t, db.guard.Enter(ctx, nil), "the transaction is nil")
+		require.ErrorContains(t, pgguard.UpdateRow(ctx, nil, sale("r", "x")), "the transaction is nil")
+		require.ErrorContains(t, new(pgguard.Guard).InTx(ctx, nothing), "make it with New")
+		require.ErrorContains(t, new(pgguard.Guard).Raise(ctx, fence("r", 2, "A")), "make it with New")
+		require.NoError(t, db.guard.Once(ctx, "o", nothing))
+	})
+}

@@ -15,7 +15,8 @@ import (
 //   - [guard.ErrNoFence] if ctx carries no fence: nothing is sent;
 //   - [guard.ErrStale] or [guard.ErrNotRaised] if the server refuses a fence: fn
 //     is not run (but see [WithDeferredBegin]);
-//   - fn's error as it is, after a rollback that does not depend on ctx;
+//   - fn's error, after a rollback that does not depend on ctx. Where it comes from the
+//     end of ctx, the cause of that is added: lock.ErrLost of a lease that was lost;
 //   - what Commit returns, see [Guard.BeginTx].
 //
 // BEGIN and entering take one round trip, or none of their own with
@@ -54,6 +55,9 @@ func (t *tx) run(ctx context.Context, fn func(tx pgx.Tx) error) error {
 			t.abandon(ctx)
 		}
 	}()
+	if fn == nil {
+		return errors.New("pgguard: the function is nil; nothing was written")
+	}
 	err := fn(t)
 	switch {
 	case t.failed == nil:

@@ -2,7 +2,6 @@ package pgguard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +11,14 @@ import (
 
 const defaultColumn = "fence_token"
 
-// ErrFilter: [UpdateRow] found the row, but not its filter met.
-var ErrFilter = errors.New("filter not met")
+// ErrFilter: [UpdateRow] found the row, but not its filter met. It is [pgx.ErrNoRows] too.
+var ErrFilter error = errFilter{}
+
+// errFilter has not the text of pgx.ErrNoRows, because the row is there.
+type errFilter struct{}
+
+func (errFilter) Error() string { return "filter not met" }
+func (errFilter) Unwrap() error { return pgx.ErrNoRows }
 
 // A RowUpdate is one row to be changed under the row rule.
 type RowUpdate struct {
@@ -44,7 +49,7 @@ type RowUpdate struct {
 //   - [pgx.ErrNoRows] if there is no row of that key, or [ErrFilter] as well if
 //     there is one and the filter kept it from being changed;
 //   - another error, which has aborted the transaction, if the key pins several
-//     rows or several were changed.
+//     rows or several were changed, or the table has no column of that name.
 //
 // In all these cases nothing was written. tx is a transaction, or a pool or
 // [Guard] for a transaction of its own.
@@ -66,6 +71,9 @@ func UpdateRow(ctx context.Context, tx interface {
 	if err != nil {
 		return fmt.Errorf("pgguard: update row of %s: %w; nothing was sent", u.Table.Sanitize(), err)
 	}
+	if tx == nil {
+		return fmt.Errorf("pgguard: update row of %s: the transaction is nil; nothing was sent", u.Table.Sanitize())
+	}
 
 	// Two statements and not one with a CTE: at READ COMMITTED an update that
 	// waits for a rival's row lock goes on with the rival's version of the row,
@@ -82,7 +90,7 @@ func UpdateRow(ctx context.Context, tx interface {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("pgguard: update row of %s: %w", u.Table.Sanitize(), severalRows(err))
+		return fmt.Errorf("pgguard: update row of %s: %w", u.Table.Sanitize(), interrupted(ctx, u.explain(err)))
 	case changed:
 		return nil
 	case token == nil:
@@ -90,9 +98,9 @@ func UpdateRow(ctx context.Context, tx interface {
 	case !guard.AdmitRow(*token, f.Token):
 		return &guard.StaleError{Held: f, Current: guard.Fence{Resource: f.Resource, Token: *token}}
 	case met:
-		return fmt.Errorf("pgguard: update row of %s: the row was changed at the same moment, nothing was written, try again: %w: %w", u.Table.Sanitize(), ErrFilter, pgx.ErrNoRows)
+		return fmt.Errorf("pgguard: update row of %s: the row was changed at the same moment, nothing was written, try again: %w", u.Table.Sanitize(), ErrFilter)
 	default:
-		return fmt.Errorf("pgguard: update row of %s: the row is there, nothing was written: %w: %w", u.Table.Sanitize(), ErrFilter, pgx.ErrNoRows)
+		return fmt.Errorf("pgguard: update row of %s: %w: the row of that key is there and the condition does not hold for it; nothing was written", u.Table.Sanitize(), ErrFilter)
 	}
 }
 

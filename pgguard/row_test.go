@@ -52,6 +52,7 @@ func TestS26_UpdateRowTellsStaleFromMissing(t *testing.T) {
 		err = update(bCtx, sale(id, id))
 		require.ErrorIs(t, err, pgguard.ErrFilter)
 		require.ErrorIs(t, err, pgx.ErrNoRows)
+		require.NotContains(t, err.Error(), "no rows", "the row is there")
 		require.Equal(t, 0, db.stock(id))
 
 		stamp := sale(id, id)
@@ -166,6 +167,21 @@ func TestUpdateRowQuotesNames(t *testing.T) {
 		require.NoError(t, db.pool.QueryRow(t.Context(), `select "v'", "To ken" from "Odd ""table" where doc is null`).Scan(&v, &token))
 		require.Equal(t, "old+new??", v)
 		require.Equal(t, 33, token)
+	})
+}
+
+func TestUpdateRowNamesTheColumnThatIsMissing(t *testing.T) {
+	eachMode(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised(unique("r"), 33, "A")
+		u := sale(guard.Fences(ctx)[0].Resource, "x")
+		u.Column = "version"
+		for name, tx := range map[string]interface {
+			SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+		}{"pool": db.pool, "guard": db.guard} {
+			require.ErrorContains(t, pgguard.UpdateRow(ctx, tx, u), `the table has no column "version", which keeps the token; add it with "fencectl protect"`, name)
+		}
+		u.Column, u.Set = "", map[string]any{"price": 1}
+		require.NotContains(t, pgguard.UpdateRow(ctx, db.pool, u).Error(), "keeps the token")
 	})
 }
 

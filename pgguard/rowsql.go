@@ -171,10 +171,16 @@ func (u RowUpdate) validate() error {
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// severalRows explains the cardinality violation that both statements provoke.
-func severalRows(err error) error {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "21000" {
+// explain explains the cardinality violation that both statements provoke, and that the
+// column of the token is missing.
+func (u RowUpdate) explain(err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok:
+	case pgErr.Code == "21000":
 		return fmt.Errorf("the key pins several rows, nothing was written: %w", err)
+	case pgErr.Code == "42703" && strings.Contains(pgErr.Message, `"`+u.Column+`"`): // undefined_column
+		return fmt.Errorf("the table has no column %q, which keeps the token; add it with \"fencectl protect\", or name the one that it has in Column: %w", u.Column, err)
 	}
 	return err
 }

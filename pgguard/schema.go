@@ -19,7 +19,12 @@ const (
 )
 
 // ready checks the schema until it was found fit once.
-func (g *Guard) ready(ctx context.Context) error { return g.readyOn(ctx, g.pool) }
+func (g *Guard) ready(ctx context.Context) error {
+	if g.pool == nil {
+		return errors.New("pgguard: the guard has no pool; make it with New")
+	}
+	return g.readyOn(ctx, g.pool)
+}
 
 // readyOn is ready on a connection that the caller has.
 func (g *Guard) readyOn(ctx context.Context, conn interface {

@@ -96,14 +96,14 @@ func (t *tx) commit(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case unsent: // pgx closes the connection
-		return fmt.Errorf("pgguard: commit: not sent, %w: %w", errRolledBack, err)
+		return fmt.Errorf("pgguard: commit: not sent, %w: %w", errRolledBack, because(ctx, err))
 	case errors.Is(err, pgx.ErrTxCommitRollback):
 		return fmt.Errorf("pgguard: commit: %w: a statement had failed; return its error from the function, or run what may fail in a savepoint (tx.Begin): %w", errRolledBack, err)
 	case answered(err):
 		return t.translate(err)
 	default:
 		err, _ = t.guard.sleptIn(err)
-		return t.guard.settle(ctx, t.receipt, err)
+		return t.guard.settle(ctx, t.receipt, because(ctx, err))
 	}
 }
 

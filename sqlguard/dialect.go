@@ -4,8 +4,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
+
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // A Dialect is the kind of database that a guard talks to.
@@ -67,21 +68,9 @@ func DialectOf(db *sql.DB) (Dialect, error) {
 	if db == nil {
 		return "", errors.New("sqlguard: the database is nil")
 	}
-	name := packageOf(db.Driver())
+	name := sqlerror.PackageOf(db.Driver())
 	if d := driverDialects[name]; d != "" {
 		return d, nil
 	}
 	return "", fmt.Errorf("sqlguard: the dialect of driver %q is not known; name it: %q, %q or %q", name, Postgres, MySQL, SQLite)
-}
-
-// packageOf returns the package of a type, which may be behind a pointer.
-func packageOf(v any) string {
-	t := reflect.TypeOf(v)
-	if t == nil {
-		return ""
-	}
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t.PkgPath()
 }

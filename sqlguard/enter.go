@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,9 @@ func Enter(ctx context.Context, d Dialect, tx Tx, fences ...guard.Fence) error {
 	if !ok {
 		_, err := d.engine()
 		return err
+	}
+	if tx == nil {
+		return errNilTx
 	}
 	return enter(ctx, standard.engine, &standard.settings, sqlSession{tx}, fences, entering{first: isFresh(tx)})
 }
@@ -82,8 +86,13 @@ type standard struct {
 // Enter is [Enter] with the settings of the guard. It uses no connection but that
 // of tx, so the pool may have only one.
 func (g *Guard) Enter(ctx context.Context, tx Tx, fences ...guard.Fence) error {
+	if tx == nil {
+		return errNilTx
+	}
 	return enter(ctx, g.engine, &g.settings, g.session(tx), fences, entering{first: isFresh(tx)})
 }
+
+var errNilTx = errors.New("sqlguard: enter: the transaction is nil; nothing was sent")
 
 // isFresh reports whether a transaction says of itself that it has run no statement yet,
 // as that of a plugin can.

@@ -294,3 +294,14 @@ func TestMissingSchemaIsSaid(t *testing.T) {
 		require.NoError(t, tx.Rollback())
 	})
 }
+
+func TestNilIsRefusedAndDoesNotPanic(t *testing.T) {
+	eachTarget(t, func(t *testing.T, db *database) {
+		ctx, _ := db.raised("r", 1, "A")
+		require.ErrorContains(t, db.guard.InTx(ctx, nil), "the function is nil")
+		require.ErrorContains(t, sqlguard.Enter(ctx, db.dialect, nil), "the transaction is nil")
+		require.ErrorContains(t, db.guard.Enter(ctx, nil), "the transaction is nil")
+		require.ErrorContains(t, new(sqlguard.Guard).InTx(ctx, nil), "make it with New")
+		require.NoError(t, db.guard.InTx(ctx, func(*sql.Tx) error { return nil }))
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // ErrSchema: the database has no fence schema, or one that this version of the
@@ -43,10 +44,10 @@ func Retryable(err error) bool {
 			return false
 		}
 	}
-	if state := sqlState(err); state == "40001" || state == "40P01" {
+	if state := sqlerror.State(err); state == "40001" || state == "40P01" {
 		return true
 	}
-	switch mysqlNumber(err) {
+	switch sqlerror.MySQLNumber(err) {
 	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlRecordChanged:
 		return true
 	}
@@ -90,14 +91,14 @@ func Translate(err error, held ...guard.Fence) error {
 	if err == nil || isRefusal(err) {
 		return err
 	}
-	state := sqlState(err)
+	state := sqlerror.State(err)
 	if !strings.HasPrefix(state, "UF") {
 		return err
 	}
 	switch state {
 	case codeStale, codeNotRaised:
 		var d detail
-		_ = json.Unmarshal([]byte(serverDetail(err)), &d) // the code alone decides; without the facts the message is poorer
+		_ = json.Unmarshal([]byte(sqlerror.Detail(err)), &d) // the code alone decides; without the facts the message is poorer
 		mine := heldOf(held, d.Resource)
 		current := guard.Fence{Resource: d.Resource, Token: d.Token, Holder: d.Holder}
 		if state == codeStale {
@@ -136,7 +137,8 @@ func names(held []guard.Fence) string {
 	return strings.Join(quoted, ", ")
 }
 
-// translated is Translate, and tells the observer where a fence was refused.
+// translated is Translate, and tells the observer where a fence was refused. Where ctx
+// has interrupted a statement it adds why.
 func (s *settings) translated(ctx context.Context, err error, held []guard.Fence) error {
 	if err == nil || isRefusal(err) {
 		return err
@@ -144,17 +146,19 @@ func (s *settings) translated(ctx context.Context, err error, held []guard.Fence
 	err = Translate(err, held...)
 	if isRefusal(err) {
 		s.observer.Refused(ctx, err)
+		return err
 	}
-	return err
+	return interrupted(ctx, err)
 }
 
 // missing explains an error that says that there is no fence schema, that this
 // user may not use it, or that the server is of another dialect.
 func (s *settings) missing(err error) error {
-	state, number := sqlState(err), mysqlNumber(err)
-	switch server, dialect := serverOf(err); {
-	case server != "" && dialect != s.dialect:
-		return fmt.Errorf("the server is %s, the dialect says %s: %w", server, s.dialect, err)
+	state, number := sqlerror.State(err), sqlerror.MySQLNumber(err)
+	if mistaken := sqlerror.MistakenDialect(err, string(s.dialect)); mistaken != nil {
+		return mistaken
+	}
+	switch {
 	case state == "3F000" || state == "42883":
 		return fmt.Errorf("%w: it is missing in this database; run \"%s\", or install it with package migrations: %w", ErrSchema, s.sql.migrate, err)
 	case number == mysqlNoSuchTable || noSuchTable(err):

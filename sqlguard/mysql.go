@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // mysqlEngine locks the row of the fence: a raise for itself, a transaction that
@@ -85,7 +86,7 @@ func (*mysqlEngine) raise(ctx context.Context, db *sql.DB, s *settings, c claim)
 	start := time.Now()
 	for {
 		record, attempt, err := raiseMySQL(ctx, db, s, c)
-		switch number := mysqlNumber(err); {
+		switch number := sqlerror.MySQLNumber(err); {
 		case err == nil:
 			return record, nil
 		case errors.Is(err, errRaiseUnknown):
@@ -131,7 +132,7 @@ func raiseMySQL(ctx context.Context, db *sql.DB, s *settings, c claim) (record g
 			return
 		}
 		// After an answer the connection is well, and will be somebody else's.
-		if a.ended = mysqlNumber(err) == 0; a.ended {
+		if a.ended = sqlerror.MySQLNumber(err) == 0; a.ended {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // lookMySQL will kill it
 		}
 		err = because(ctx, err)
@@ -246,7 +247,7 @@ func (e *mysqlEngine) open(ctx context.Context, tx session) (bool, error) {
 	if !e.noVariable.Load() {
 		var in, autocommit int64
 		_, err := tx.row(ctx, "SELECT @@in_transaction, @@autocommit", nil, &in, &autocommit)
-		if mysqlNumber(err) != mysqlUnknownVariable {
+		if sqlerror.MySQLNumber(err) != mysqlUnknownVariable {
 			return in == 1, unknowable(autocommit, err)
 		}
 	}
@@ -266,7 +267,7 @@ func (e *mysqlEngine) openInMySQL(ctx context.Context, tx session) (bool, error)
 		e.noVariable.Store(true)
 	}
 	_, err := tx.exec(ctx, "SET TRANSACTION READ WRITE")
-	if mysqlNumber(err) == mysqlInTransaction {
+	if sqlerror.MySQLNumber(err) == mysqlInTransaction {
 		return true, nil
 	}
 	return false, err
@@ -290,7 +291,7 @@ var errNoAutocommit = errors.New("autocommit is 0 on this connection, so that My
 // and also what follows a timeout if innodb_rollback_on_timeout is set. MariaDB
 // answers NOWAIT with a timeout too.
 func (e *mysqlEngine) rolledBack(ctx context.Context, tx session, err error) bool {
-	switch number := mysqlNumber(err); {
+	switch number := sqlerror.MySQLNumber(err); {
 	case number == mysqlDeadlock, number == mysqlLockTableFull, number == mysqlRecordChanged:
 		return true
 	case number == mysqlLockWaitTimeout, err == nil:

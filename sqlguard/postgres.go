@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-fencing/fencing/guard"
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // postgresEngine leaves the work to the functions of the fence schema.
@@ -55,10 +56,15 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 		return guard.Record{}, err
 	}
 	blocked := &BlockedError{Resource: c.Resource, Waited: time.Since(start), cause: because(ctx, err)}
-	state := sqlState(err)
-	switch detail := serverDetail(err); {
+	state := sqlerror.State(err)
+	switch detail := sqlerror.Detail(err); {
 	case state == "55P03" && detail != "":
 		blocked.describe(detail)
+		if blocked.Connection != 0 && blocked.State == "" { // the function looks as its owner, who may see less than this user of its own sessions
+			if seen := *blocked; seen.look(ctx, db, pid) && seen.State != "" {
+				blocked = &seen
+			}
+		}
 		return guard.Record{}, blocked
 	case state == "55P03", state == "57014": // perhaps of another lock; the session's statement_timeout
 	case state != "" || ctx.Err() == nil:
@@ -67,14 +73,23 @@ func (postgresEngine) raise(ctx context.Context, db *sql.DB, s *settings, c clai
 	// The server has not said why it took so long, because something else ended
 	// first, such as the context. Whoever holds the gate now is the reason, if
 	// anyone does.
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
-	defer cancel()
-	var d string
-	if found, lookErr := (sqlSession{db}).row(look, lookPostgres, []any{c.Resource, pid}, &d); !found || lookErr != nil {
+	if !blocked.look(ctx, db, pid) {
 		return guard.Record{}, err
 	}
-	blocked.describe(d)
 	return guard.Record{}, blocked
+}
+
+// look finds out who has the gate now, apart from the server process self.
+func (e *BlockedError) look(ctx context.Context, db *sql.DB, self int64) (found bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
+	defer cancel()
+	var d string
+	found, err := (sqlSession{db}).row(ctx, lookPostgres, []any{e.Resource, self}, &d)
+	if !found || err != nil {
+		return false
+	}
+	e.describe(d)
+	return true
 }
 
 // raisePostgres spells the level out because the server refuses to raise at any

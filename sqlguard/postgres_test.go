@@ -2,7 +2,9 @@ package sqlguard_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql/driver"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,4 +149,27 @@ func TestS18_PostgresAFenceOfAGivenUpRangeIsStale(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrStale)
 	require.ErrorContains(t, err, "superseded by token 1000 of rebase")
 	require.ErrorIs(t, db.guard.InTx(ctx, nil), guard.ErrNotRaised)
+}
+
+// The functions of the schema look at other sessions as their owner, which as an
+// ordinary role sees nothing of those of the service.
+func TestPostgresBlockedRaiseNamesWhatTheUserMaySeeAndTheOwnerOfTheSchemaMayNot(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, postgres)
+	owner := "owner_" + strings.ToLower(rand.Text())
+	db.must(`create role ` + owner)
+	db.Cleanup(func() {
+		_, err := db.db.Exec(`drop owned by ` + owner + ` cascade; drop role ` + owner)
+		require.NoError(t, err)
+	})
+	db.must(`do $$ declare o text; begin
+		for o in select format('function %s', p.oid::regprocedure) from pg_proc p where pronamespace = 'fencing'::regnamespace
+		   union all select format('table %s', c.oid::regclass) from pg_class c where relnamespace = 'fencing'::regnamespace and relkind = 'r'
+		loop execute format('alter %s owner to ` + owner + `', o); end loop; end $$`)
+	pid := db.blocks()
+	var blocked *sqlguard.BlockedError
+	require.ErrorAs(t, db.newGuard(sqlguard.WithLockTimeout(200*time.Millisecond)).Raise(t.Context(), fence("r", 34, "B")), &blocked)
+	require.Equal(t, pid, blocked.Connection)
+	require.Equal(t, "idle in transaction", blocked.State)
+	require.WithinDuration(t, time.Now(), blocked.Since, time.Minute)
 }

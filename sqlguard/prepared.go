@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // A preparedSession enters by a statement that was prepared. The drivers of SQLite
@@ -38,7 +40,7 @@ func (s preparedSession) exec(ctx context.Context, query string, args ...any) (d
 		return s.sqlSession.exec(ctx, query, args...)
 	}
 	result, err := s.tx.StmtContext(ctx, s.enter).ExecContext(ctx, args...)
-	if err != nil && sqliteCode(err) == 0 {
+	if err != nil && sqlerror.SQLiteCode(err) == 0 {
 		// A transaction of another *sql.DB cannot use the statement.
 		return s.sqlSession.exec(ctx, query, args...)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 	"github.com/go-fencing/fencing/sequencer"
 )
 
@@ -124,7 +125,7 @@ func (g *Guard) closeGate(ctx context.Context, c claim) (guard.Record, error) {
 	if isBlocked(err) {
 		return guard.Record{}, err
 	}
-	if c.mints() && sqlState(err) == "22003" { // numeric_value_out_of_range
+	if c.mints() && sqlerror.State(err) == "22003" { // numeric_value_out_of_range
 		err = fmt.Errorf("%w: %w", errExhausted, err)
 	}
 	return guard.Record{}, fmt.Errorf("sqlguard: %s %q: %w", c.what(), c.Resource, because(ctx, g.missing(err)))
@@ -134,6 +135,9 @@ func (g *Guard) closeGate(ctx context.Context, c claim) (guard.Record, error) {
 func (g *Guard) ready(ctx context.Context) error {
 	if g.checked.Load() {
 		return nil
+	}
+	if g.db == nil {
+		return errors.New("sqlguard: the guard has no database; make it with New")
 	}
 	if err := g.engine.check(within(ctx), sqlSession{g.db}, &g.settings); err != nil {
 		return fmt.Errorf("sqlguard: check the fence schema: %w", because(ctx, g.missing(err)))

@@ -2,11 +2,13 @@ package sqlguard
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // A session is a connection in whatever shape: that of database/sql, or of a
@@ -60,6 +62,17 @@ func isWithin(ctx context.Context) bool { return ctx.Value(withinKey{}) != nil }
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+// interrupted is because for an error that may have come without the end of ctx, such
+// as that of a function. Drivers ask the server to end a statement, each in its way, and
+// database/sql has rolled back the transaction by then.
+func interrupted(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) ||
+		sqlerror.State(err) == "57014" || sqlerror.MySQLNumber(err) == mysqlInterrupted || sqlerror.SQLiteCode(err)&0xff == sqliteInterrupt {
+		return because(ctx, err)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // sqliteEngine takes the one write lock of the database, to raise and to enter.
@@ -89,7 +90,7 @@ func untilFree(ctx context.Context, timeout, poll time.Duration, do func() error
 		}
 		was := busy
 		err = do()
-		busy = isBusy(err) && sqliteCode(err) != sqliteBusySnapshot
+		busy = isBusy(err) && sqlerror.SQLiteCode(err) != sqliteBusySnapshot
 		switch {
 		case err == nil:
 			return false, nil

@@ -15,7 +15,8 @@ import (
 //   - [guard.ErrNoFence] if ctx carries no fence: nothing is sent;
 //   - [guard.ErrStale] or [guard.ErrNotRaised] if a fence is not the one in force:
 //     fn is not run;
-//   - fn's error, translated as by [Translate], after a rollback;
+//   - fn's error, translated as by [Translate], after a rollback. Where it comes from the
+//     end of ctx, the cause of that is added: lock.ErrLost of a lease that was lost;
 //   - [guard.ErrCommitUnknown] if the reply to the commit was lost. pgguard can
 //     find out then, this package cannot: read before you write again. Also if the
 //     transaction had ended before, see below.
@@ -52,6 +53,9 @@ func (g *Guard) InTxOptions(ctx context.Context, o *sql.TxOptions, fn func(tx *s
 			_ = tx.Rollback()
 		}
 	}()
+	if fn == nil {
+		return errors.New("sqlguard: the function is nil; nothing was written")
+	}
 	if err := fn(tx); err != nil {
 		return g.translated(ctx, err, guard.Fences(ctx))
 	}
@@ -151,7 +155,7 @@ func (g *Guard) ended(ctx context.Context, tx interface{ Commit() error }) error
 		_ = r.Rollback()
 	}
 	if err != nil {
-		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there: %w", err)
+		return fmt.Errorf("sqlguard: commit: not sent, because nobody knows whether the transaction is still there: %w", because(ctx, err))
 	}
 	return fmt.Errorf("sqlguard: commit: %w: %w", guard.ErrCommitUnknown, errEnded)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // A conn is a driver's connection that fences. Like any it is used by one goroutine
@@ -30,6 +31,9 @@ var (
 	_ driver.SessionResetter    = (*conn)(nil)
 	_ driver.Validator          = (*conn)(nil)
 )
+
+// WrappedBySQLGuard is how package migrations knows it, through sql.Conn.Raw.
+func (c *conn) WrappedBySQLGuard() {}
 
 func (c *conn) Close() error { return c.inner.Close() }
 
@@ -71,7 +75,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 // checkArgument refuses a pgx.QueryRewriter, which makes another statement of the one
 // that was looked at. Those of pgx itself, such as pgx.NamedArgs, only number arguments.
 func checkArgument(v any) error {
-	if driver.IsValue(v) || strings.HasPrefix(packageOf(v), "github.com/jackc/pgx/") {
+	if driver.IsValue(v) || strings.HasPrefix(sqlerror.PackageOf(v), "github.com/jackc/pgx/") {
 		return nil
 	}
 	if _, rewrites := reflect.TypeOf(v).MethodByName("RewriteQuery"); rewrites {

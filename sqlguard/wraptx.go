@@ -172,7 +172,7 @@ func (t *transaction) Commit() error {
 	t.conn.bad = true
 	// Not the driver's error itself: for driver.ErrBadConn database/sql would run
 	// the statement again, which may have been committed.
-	err = fmt.Errorf("sqlguard: commit: %w: %v; read the data before you write it again", guard.ErrCommitUnknown, err)
+	err = fmt.Errorf("sqlguard: commit: %w: %v; read the data before you write it again", because(t.ctx, guard.ErrCommitUnknown), err)
 	if fences {
 		t.conn.observer.Refused(t.ctx, err)
 	}

@@ -84,7 +84,11 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"a poisoned fence": {func(t *testing.T, p patient) {
 			p.exec(t, "select fencing.raise('inventory:sku-42', 9223372036854775806, 'n')")
 		}, 1, "fences", "fail", "9223372036854775806"},
-		"Redis is behind": {func(t *testing.T, p patient) { p.exec(t, "select fencing.raise('inventory:sku-42', 40, 'n')") }, 0, "counters", "warn", "behind the database"},
+		"Redis is behind": {func(t *testing.T, p patient) {
+			p.exec(t, "select fencing.raise('inventory:sku-42', 40, 'n')")
+			p.set(t, counter, "7")
+		}, 0, "counters", "warn", "behind the database"},
+		"another prefix": {func(t *testing.T, p patient) { p.exec(t, "select fencing.raise('inventory:sku-42', 40, 'n')") }, 0, "counters", "warn", "--prefix or --shards is not that of the locks"},
 		"a counter expires": {func(t *testing.T, p patient) {
 			p.set(t, counter, "7")
 			require.NoError(t, p.rdb.Expire(t.Context(), counter, 1e12).Err())

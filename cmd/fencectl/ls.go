@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -260,10 +261,24 @@ func (a *app) table(all []*entry) error {
 			held = fmt.Sprintf("%d\t%s\t%v", l.Token, orDash(l.Holder), time.Duration(l.Remaining)*time.Millisecond)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", target.OneLine(e.Resource), fence, held)
+			_, err = fmt.Fprintf(w, "%s\t%s\t%s\n", cell(e.Resource), fence, held)
 		}
 	}
 	return errors.Join(err, w.Flush())
 }
 
-func orDash(s string) string { return cmp.Or(target.OneLine(s), "-") }
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return cell(s)
+}
+
+// cell quotes a name that would look like another one in a table, for the space around it
+// or for its own quotes.
+func cell(name string) string {
+	if name == "" || strings.TrimSpace(name) != name || name[0] == '"' {
+		return strconv.Quote(name)
+	}
+	return target.OneLine(name)
+}

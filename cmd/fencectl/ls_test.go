@@ -38,6 +38,11 @@ func TestLs(t *testing.T) {
 	require.Regexp(t, `(?m)^order:2 +- +- +- +\d+ +web-2 +\S+$`, text)
 	require.NotContains(t, text, "secret-nonce")
 
+	p.exec(t, "select fencing.raise(' spaced:1 ', 1, 'n', ' web 3'), fencing.raise('spaced:1', 1, 'n', 'web 3')")
+	text = ok(t, append([]string{"ls"}, p.args...)...)
+	require.Regexp(t, `(?m)^" spaced:1 " +1 +" web 3" `, text)
+	require.Regexp(t, `(?m)^spaced:1 +1 +web 3 `, text)
+
 	var all []struct {
 		Resource string
 		Fence    *struct{ Token string }

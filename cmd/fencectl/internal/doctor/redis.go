@@ -132,6 +132,9 @@ func (r *redisServer) counters(ctx context.Context, keys []string, heights Heigh
 		r.add(Fail, "counters", "with a TTL: "+some(expiring)+": each will be forgotten", "PERSIST them, and find out who set it")
 	case len(poisoned) > 0:
 		r.add(Fail, "counters", "no number, near the end of the integers, or where a rebase has given up the tokens: "+some(poisoned), "find out who wrote them, then run \"fencectl rebase RESOURCE\" for a resource of each")
+	case len(behind) > 0 && there == 0:
+		r.add(Warn, "counters", fmt.Sprintf("there is none, and the database has fences of %d: %s: --prefix or --shards is not that of the locks, or Redis has forgotten (a failover, FLUSHALL, an eviction, an old snapshot), or the tokens come from elsewhere", len(behind), some(behind)),
+			"compare --prefix and --shards with WithPrefix and WithShards of redislock; if Redis has forgotten, nothing: the next acquisition of each is repaired from the database")
 	case len(behind) > 0:
 		r.add(Warn, "counters", fmt.Sprintf("%d are behind the database: %s: Redis has forgotten (a failover, FLUSHALL, an eviction, an old snapshot), or the tokens come from elsewhere", len(behind), some(behind)),
 			"nothing: the next acquisition of each is repaired from the database")
