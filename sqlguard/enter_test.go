@@ -179,7 +179,7 @@ func TestSQLiteInMemoryWorksWithOneConnection(t *testing.T) {
 		_, err := pool.Exec("create table item (id text primary key, stock int)")
 		require.NoError(t, err)
 		if wrapped {
-			require.ErrorContains(t, migrations.UpDB(t.Context(), pool, sqlguard.SQLite), "transactions are begun and ended")
+			require.ErrorContains(t, migrations.UpDB(t.Context(), pool, sqlguard.SQLite), "opened without sqlguard.Wrap")
 			continue
 		}
 		require.NoError(t, migrations.UpDB(t.Context(), pool, sqlguard.SQLite))
