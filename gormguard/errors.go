@@ -1,6 +1,8 @@
 package gormguard
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
@@ -19,6 +21,19 @@ func noFence(table string) error {
 
 func raw(table, why string) error {
 	return fmt.Errorf("gormguard: write to %q: %w: %s; nothing was written; gormguard.Unguarded lets it through and tells the observer", table, ErrRaw, why)
+}
+
+// because adds the cause of ctx's end to an error that comes from it: a lease's
+// context says why it was lost, database/sql only that it was cancelled, or that the
+// transaction, which ended with it, is done.
+func because(ctx context.Context, err error) error {
+	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
 
 // isRefusal reports whether an error of a guard must survive whatever is added

@@ -1,6 +1,7 @@
 package gormguard
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -53,6 +54,15 @@ func failedStmt(ctx context.Context, err error) *sql.Stmt {
 	conn, _ := db.Conn(ctx) // neither can fail
 	stmt, _ := conn.PrepareContext(ctx, "")
 	return stmt
+}
+
+// becauseRow is because for the error of a row. That of GORM's cache, where it cannot
+// prepare, is empty, and its Scan panics.
+func becauseRow(ctx context.Context, row *sql.Row) *sql.Row {
+	if ctx.Err() == nil || row.Err() == nil && *row != (sql.Row{}) {
+		return row
+	}
+	return failedRow(ctx, because(ctx, cmp.Or(row.Err(), ctx.Err())))
 }
 
 // rows hands out what was kept. The database is closed at once: it goes on living
