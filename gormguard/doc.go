@@ -13,8 +13,9 @@
 //
 // Tables, by their names: those of [WithTables], and those of models that have a
 // field with the tag gorm:"fence", or a method FenceResource (see [Fenced]). A
-// model is found when GORM meets it; name it in [WithModels], so that raw SQL on
-// its table is guarded before that. The name counts and not the Go type, so it does
+// model is found when GORM meets it: its table is guarded from then on, and until then raw
+// SQL on it passes, which db.Use cannot know. Name it in [WithModels], so that it is
+// guarded from the beginning. The name counts and not the Go type, so it does
 // not matter whether a statement comes from the model, from another struct on the
 // same table, from Table("items AS i"), from a clause that names another table, or
 // from raw SQL. In ModeFence that goes for the many2many join tables of these models

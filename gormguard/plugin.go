@@ -45,6 +45,7 @@ type Plugin struct {
 	samples  []any
 	observer guard.Observer
 	guardOps []sqlguard.Option
+	wrong    error // with the options themselves
 
 	tables   *rawsql.Tables
 	models   sync.Map // *schema.Schema to *model
@@ -103,9 +104,11 @@ func WithGuardOptions(opts ...sqlguard.Option) Option {
 func New(opts ...Option) *Plugin {
 	p := &Plugin{column: "fence_token", tables: rawsql.NewTables()}
 	for _, opt := range opts {
-		if opt != nil {
-			opt(p)
+		if opt == nil {
+			p.wrong = errors.New("gormguard: an option is nil")
+			continue
 		}
+		opt(p)
 	}
 	return p
 }
@@ -127,6 +130,9 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 			return nil
 		}
 		return errors.New("gormguard: this plugin is on another database already; make one for each")
+	}
+	if p.wrong != nil {
+		return p.wrong
 	}
 	dialect, err := sqlguard.ParseDialect(db.Name())
 	if err != nil {

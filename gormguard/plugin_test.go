@@ -160,6 +160,7 @@ func TestUseIsRefused(t *testing.T) {
 	require.ErrorContains(t, db.Use(gormguard.New()), "gorm:raw")
 
 	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithMode(9))), "mode")
+	require.EqualError(t, open().Use(gormguard.New(nil)), "gormguard: an option is nil")
 	require.ErrorContains(t, gormguard.New().Raise(t.Context(), fence("x", 1)), "db.Use")
 }
 
@@ -173,6 +174,7 @@ func TestUnguardedTellsTheObserver(t *testing.T) {
 		require.NoError(t, gormguard.Unguarded(db, "repair 17").Exec("UPDATE bosses SET name = 'x'").Error)
 		require.NoError(t, gormguard.Unguarded(db, "repair 18").Model(&Boss{ID: 1}).Update("name", "y").Error)
 		require.NoError(t, gormguard.Unguarded(db, "migration").AutoMigrate(&Boss{}))
+		require.ErrorContains(t, gormguard.Unguarded(db, "").Exec("UPDATE bosses SET name = 'x'").Error, "the reason is empty")
 		require.Len(t, events, 3)
 		require.Equal(t, guard.EventRefused, events[0].Kind)
 		require.Equal(t, guard.EventUnguarded, events[1].Kind)
