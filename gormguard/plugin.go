@@ -138,8 +138,11 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 	if err != nil {
 		return fmt.Errorf("gormguard: %w", err)
 	}
-	if p.mode > ModeBoth || p.column == "" {
-		return errors.New("gormguard: the mode is unknown, or the name of the version column is empty")
+	if p.mode > ModeBoth {
+		return fmt.Errorf("gormguard: WithMode(%d): there is no such mode; take ModeFence, ModeRow or ModeBoth", p.mode)
+	}
+	if p.column == "" {
+		return fmt.Errorf("gormguard: WithColumn(%q): the version column needs a name", p.column)
 	}
 	p.dialect = dialect
 	if err := p.register(db); err != nil {

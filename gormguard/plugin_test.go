@@ -159,7 +159,8 @@ func TestUseIsRefused(t *testing.T) {
 	require.NoError(t, db.Callback().Raw().Remove("gorm:raw"))
 	require.ErrorContains(t, db.Use(gormguard.New()), "gorm:raw")
 
-	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithMode(9))), "mode")
+	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithMode(9))), "WithMode(9): there is no such mode")
+	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithColumn(""))), `WithColumn(""): the version column needs a name`)
 	require.EqualError(t, open().Use(gormguard.New(nil)), "gormguard: an option is nil")
 	require.ErrorContains(t, gormguard.New().Raise(t.Context(), fence("x", 1)), "db.Use")
 }
