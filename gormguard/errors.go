@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
 )
 
@@ -21,6 +22,14 @@ func noFence(table string) error {
 
 func raw(table, why string) error {
 	return fmt.Errorf("gormguard: write to %q: %w: %s; nothing was written; gormguard.Unguarded lets it through and tells the observer", table, ErrRaw, why)
+}
+
+// guessed says so where a refusal is that of a text which may write no guarded table.
+func guessed(v rawsql.Verdict, err error) error {
+	if err == nil || !v.Guessed {
+		return err
+	}
+	return fmt.Errorf("%w; its text cannot be read for certain (a backslash before a quote, U&\"...\", a comment that some versions run), and counts as a write by the words in it: pass strings as arguments", err)
 }
 
 // because adds the cause of ctx's end to an error that comes from it: a lease's

@@ -37,13 +37,13 @@ func (p *Plugin) guarded(ctx context.Context, v rawsql.Verdict, steps []sqltext.
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
-		return false, p.refuse(ctx, noFence(v.Table))
+		return false, p.refuse(ctx, guessed(v, noFence(v.Table)))
 	}
 	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return v.Several || s.Control != sqltext.Unknown }) {
 		return false, p.refuse(ctx, raw(v.Table, "its text may also begin or end a transaction or a savepoint, as CALL may in MySQL"))
 	}
 	if p.mode.stamps() {
-		if err := plan.complete(v); err != nil {
+		if err := guessed(v, plan.complete(v)); err != nil {
 			return false, p.refuse(ctx, err)
 		}
 	}
