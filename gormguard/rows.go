@@ -1,7 +1,6 @@
 package gormguard
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -59,10 +58,14 @@ func failedStmt(ctx context.Context, err error) *sql.Stmt {
 // becauseRow is because for the error of a row. That of GORM's cache, where it cannot
 // prepare, is empty, and its Scan panics.
 func becauseRow(ctx context.Context, row *sql.Row) *sql.Row {
-	if ctx.Err() == nil || row.Err() == nil && *row != (sql.Row{}) {
+	err := row.Err()
+	if *row == (sql.Row{}) {
+		err = ctx.Err()
+	}
+	if err == nil {
 		return row
 	}
-	return failedRow(ctx, because(ctx, cmp.Or(row.Err(), ctx.Err())))
+	return failedRow(ctx, because(ctx, err))
 }
 
 // rows hands out what was kept. The database is closed at once: it goes on living

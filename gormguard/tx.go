@@ -141,7 +141,7 @@ func (t *transaction) enter(ctx context.Context) error {
 	}
 	if err := t.plugin.enter(ctx, conn, held); err != nil {
 		t.failedLocked(ctx, err, true)
-		return err
+		return because(ctx, err)
 	}
 	s.entered, s.ctx, s.used = append(s.entered, held...), ctx, true
 	return nil
@@ -257,7 +257,7 @@ func (t *transaction) Commit() error {
 		return because(ctx, t.inner.Commit())
 	}
 	c := &committer{inner: t.inner}
-	if err := g.Commit(ctx, c, entered...); errors.Is(err, guard.ErrCommitUnknown) {
+	if err := g.Commit(ctx, c, entered...); errors.Is(err, guard.ErrCommitUnknown) && !sleptIn(err) {
 		return err
 	}
 	return because(ctx, c.err)
