@@ -122,7 +122,14 @@
 //
 // # ModeRow
 //
-// For databases without the fence schema. Every row carries the token of the fence
+//	type Counter struct {
+//		ID    int64
+//		Value int
+//		Token int64 `gorm:"fence;not null;default:0"`
+//	}
+//
+// For databases without the fence schema. The tag names the version column as above;
+// without not null AutoMigrate makes one that may be NULL, which db.Use refuses. Every row carries the token of the fence
 // under which it was written last; a write under an earlier token is
 // [guard.ErrStale], and a write that passes stamps its token. It takes the place of
 // no statement and adds none: the comparison is in the statement itself, in a form
