@@ -51,6 +51,11 @@
 // GORM has saved these. If it is refused, they are rolled back with it, but not with
 // SkipDefaultTransaction.
 //
+// A preloaded model of another resource is saved along, belongs-to or has-many, and needs
+// its fence: Omit(clause.Associations) leaves it out. Association("Items").Clear() of
+// children whose resource is their foreign key moves them to that of no parent, and needs
+// that fence: Association("Items").Unscoped().Clear() deletes them instead.
+//
 // An upsert finds stored rows by the columns of its ON CONFLICT, or else by the keys
 // and unique indexes that the model declares, with the defaults that GORM or the tag
 // give them. In MySQL it locks those by a second SELECT, and not the gaps where there
