@@ -234,6 +234,7 @@ func (p *Plugin) finish(db *gorm.DB) {
 	if t, ok := db.Statement.ConnPool.(*transaction); ok {
 		t.failed(db.Statement.Context, db.Error)
 	}
+	db.Error = because(db.Statement.Context, db.Error)
 	v, ok := db.Statement.Settings.Load(refusalKey{})
 	if !ok {
 		return

@@ -6,7 +6,6 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/go-fencing/fencing/migrations"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -69,9 +68,7 @@ func (p *Plugin) checkColumn(db *gorm.DB, table, column string) error {
 func (p *Plugin) remedy(table, column, why string) string {
 	if p.dialect == sqlguard.Postgres {
 		if why == "is missing" {
-			if up, _, err := migrations.Protect(table, migrations.ProtectOptions{Column: column}); err == nil {
-				return up
-			}
+			return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %q bigint NOT NULL DEFAULT 0;", table, column)
 		}
 		return fmt.Sprintf("UPDATE %[1]s SET %[2]q = 0 WHERE %[2]q IS NULL;\nALTER TABLE %[1]s ALTER COLUMN %[2]q TYPE bigint, ALTER COLUMN %[2]q SET DEFAULT 0, ALTER COLUMN %[2]q SET NOT NULL;", table, column)
 	}

@@ -13,8 +13,9 @@
 //
 // Tables, by their names: those of [WithTables], and those of models that have a
 // field with the tag gorm:"fence", or a method FenceResource (see [Fenced]). A
-// model is found when GORM meets it; name it in [WithModels], so that raw SQL on
-// its table is guarded before that. The name counts and not the Go type, so it does
+// model is found when GORM meets it: its table is guarded from then on, and until then raw
+// SQL on it passes, which db.Use cannot know. Name it in [WithModels], so that it is
+// guarded from the beginning. The name counts and not the Go type, so it does
 // not matter whether a statement comes from the model, from another struct on the
 // same table, from Table("items AS i"), from a clause that names another table, or
 // from raw SQL. In ModeFence that goes for the many2many join tables of these models
@@ -49,6 +50,11 @@
 // A row takes foreign keys from the models to which it belongs, so it is asked when
 // GORM has saved these. If it is refused, they are rolled back with it, but not with
 // SkipDefaultTransaction.
+//
+// A preloaded model of another resource is saved along, belongs-to or has-many, and needs
+// its fence: Omit(clause.Associations) leaves it out. Association("Items").Clear() of
+// children whose resource is their foreign key moves them to that of no parent, and needs
+// that fence: Association("Items").Unscoped().Clear() deletes them instead.
 //
 // An upsert finds stored rows by the columns of its ON CONFLICT, or else by the keys
 // and unique indexes that the model declares, with the defaults that GORM or the tag
@@ -121,7 +127,14 @@
 //
 // # ModeRow
 //
-// For databases without the fence schema. Every row carries the token of the fence
+//	type Counter struct {
+//		ID    int64
+//		Value int
+//		Token int64 `gorm:"fence;not null;default:0"`
+//	}
+//
+// For databases without the fence schema. The tag names the version column as above;
+// without not null AutoMigrate makes one that may be NULL, which db.Use refuses. Every row carries the token of the fence
 // under which it was written last; a write under an earlier token is
 // [guard.ErrStale], and a write that passes stamps its token. It takes the place of
 // no statement and adds none: the comparison is in the statement itself, in a form

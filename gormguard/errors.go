@@ -1,9 +1,13 @@
 package gormguard
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
 )
 
@@ -19,6 +23,41 @@ func noFence(table string) error {
 
 func raw(table, why string) error {
 	return fmt.Errorf("gormguard: write to %q: %w: %s; nothing was written; gormguard.Unguarded lets it through and tells the observer", table, ErrRaw, why)
+}
+
+// guessed says so where a refusal is that of a text which may write no guarded table.
+func guessed(v rawsql.Verdict, err error) error {
+	if err == nil || !v.Guessed {
+		return err
+	}
+	return fmt.Errorf("%w; its text cannot be read for certain (a backslash before a quote, U&\"...\", a comment that some versions run), and counts as a write by the words in it: pass strings as arguments", err)
+}
+
+// because adds the cause of ctx's end to an error that comes from it: a lease's
+// context says why it was lost, database/sql only that it was cancelled, or that the
+// transaction, which ended with it, is done. It also explains why the server has ended one.
+func because(ctx context.Context, err error) error {
+	if sleptIn(err) {
+		return fmt.Errorf("gormguard: nothing was written: the transaction sat idle for longer than it may (5s, or what sqlguard.WithIdleTimeout or the session says) and was ended by the server; "+
+			"keep slow work out of it, or see sqlguard.WithIdleTimeout: %w", err)
+	}
+	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+// sleptIn reports whether Postgres has ended a transaction because it sat idle: a fence
+// that is entered shortens the time that it may. Nothing that was sent then has run.
+func sleptIn(err error) bool {
+	state, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	return ok && state.SQLState() == "25P03" && !strings.HasPrefix(err.Error(), "gormguard: ")
 }
 
 // isRefusal reports whether an error of a guard must survive whatever is added

@@ -97,6 +97,38 @@ func ExampleEnter() {
 	// Output: <nil>
 }
 
+// A Counter has the version column of ModeRow.
+type Counter struct {
+	ID    int64
+	Value int
+	Token int64 `gorm:"fence;not null;default:0"`
+}
+
+func ExampleWithMode() {
+	dir, err := os.MkdirTemp("", "example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	db, err := gorm.Open(sqlite.Open(filepath.Join(dir, "counters.db")), &gorm.Config{Logger: logger.Discard})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(db.AutoMigrate(&Counter{}),
+		db.Use(gormguard.New(gormguard.WithModels(&Counter{}), gormguard.WithMode(gormguard.ModeRow)))); err != nil {
+		log.Fatal(err)
+	}
+	write := func(token guard.Token) error {
+		held := guard.Fence{Resource: "counter", Token: token, Nonce: "a", Holder: "A"} // a lease's context carries it
+		return db.WithContext(guard.NewContext(context.Background(), held)).Save(&Counter{ID: 1, Value: int(token)}).Error
+	}
+	fmt.Println(write(2))
+	fmt.Println("too late:", errors.Is(write(1), guard.ErrStale))
+	// Output:
+	// <nil>
+	// too late: true
+}
+
 func ExampleUnguarded() {
 	db, _, _, done := openExample()
 	defer done()

@@ -45,6 +45,7 @@ type Plugin struct {
 	samples  []any
 	observer guard.Observer
 	guardOps []sqlguard.Option
+	wrong    error // with the options themselves
 
 	tables   *rawsql.Tables
 	models   sync.Map // *schema.Schema to *model
@@ -103,9 +104,11 @@ func WithGuardOptions(opts ...sqlguard.Option) Option {
 func New(opts ...Option) *Plugin {
 	p := &Plugin{column: "fence_token", tables: rawsql.NewTables()}
 	for _, opt := range opts {
-		if opt != nil {
-			opt(p)
+		if opt == nil {
+			p.wrong = errors.New("gormguard: an option is nil")
+			continue
 		}
+		opt(p)
 	}
 	return p
 }
@@ -128,12 +131,18 @@ func (p *Plugin) Initialize(db *gorm.DB) error {
 		}
 		return errors.New("gormguard: this plugin is on another database already; make one for each")
 	}
+	if p.wrong != nil {
+		return p.wrong
+	}
 	dialect, err := sqlguard.ParseDialect(db.Name())
 	if err != nil {
 		return fmt.Errorf("gormguard: %w", err)
 	}
-	if p.mode > ModeBoth || p.column == "" {
-		return errors.New("gormguard: the mode is unknown, or the name of the version column is empty")
+	if p.mode > ModeBoth {
+		return fmt.Errorf("gormguard: WithMode(%d): there is no such mode; take ModeFence, ModeRow or ModeBoth", p.mode)
+	}
+	if p.column == "" {
+		return fmt.Errorf("gormguard: WithColumn(%q): the version column needs a name", p.column)
 	}
 	p.dialect = dialect
 	if err := p.register(db); err != nil {

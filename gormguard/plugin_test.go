@@ -3,6 +3,7 @@ package gormguard_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	sqlite "github.com/libtnb/sqlite"
@@ -63,6 +64,7 @@ func TestUnsuitableColumnsAreRefusedWithTheRemedy(t *testing.T) {
 				require.ErrorContains(t, err, want)
 				require.ErrorContains(t, err, "ALTER TABLE")
 				require.ErrorContains(t, err, "fence_token")
+				require.LessOrEqual(t, strings.Count(err.Error(), "\n"), 2, "one or two statements: %v", err)
 				require.NoError(t, db.Use(gormguard.New(gormguard.WithTables("odd"))), "ModeFence needs no column")
 			}
 			require.NoError(t, d.bare.Exec("DROP TABLE odd").Error)
@@ -159,7 +161,9 @@ func TestUseIsRefused(t *testing.T) {
 	require.NoError(t, db.Callback().Raw().Remove("gorm:raw"))
 	require.ErrorContains(t, db.Use(gormguard.New()), "gorm:raw")
 
-	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithMode(9))), "mode")
+	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithMode(9))), "WithMode(9): there is no such mode")
+	require.ErrorContains(t, open().Use(gormguard.New(gormguard.WithColumn(""))), `WithColumn(""): the version column needs a name`)
+	require.EqualError(t, open().Use(gormguard.New(nil)), "gormguard: an option is nil")
 	require.ErrorContains(t, gormguard.New().Raise(t.Context(), fence("x", 1)), "db.Use")
 }
 
@@ -173,6 +177,7 @@ func TestUnguardedTellsTheObserver(t *testing.T) {
 		require.NoError(t, gormguard.Unguarded(db, "repair 17").Exec("UPDATE bosses SET name = 'x'").Error)
 		require.NoError(t, gormguard.Unguarded(db, "repair 18").Model(&Boss{ID: 1}).Update("name", "y").Error)
 		require.NoError(t, gormguard.Unguarded(db, "migration").AutoMigrate(&Boss{}))
+		require.ErrorContains(t, gormguard.Unguarded(db, "").Exec("UPDATE bosses SET name = 'x'").Error, "the reason is empty")
 		require.Len(t, events, 3)
 		require.Equal(t, guard.EventRefused, events[0].Kind)
 		require.Equal(t, guard.EventUnguarded, events[1].Kind)

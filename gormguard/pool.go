@@ -37,13 +37,13 @@ func (p *Plugin) guarded(ctx context.Context, v rawsql.Verdict, steps []sqltext.
 		return false, nil
 	}
 	if len(guard.Fences(ctx)) == 0 {
-		return false, p.refuse(ctx, noFence(v.Table))
+		return false, p.refuse(ctx, guessed(v, noFence(v.Table)))
 	}
 	if slices.ContainsFunc(steps, func(s sqltext.Step) bool { return v.Several || s.Control != sqltext.Unknown }) {
 		return false, p.refuse(ctx, raw(v.Table, "its text may also begin or end a transaction or a savepoint, as CALL may in MySQL"))
 	}
 	if p.mode.stamps() {
-		if err := plan.complete(v); err != nil {
+		if err := guessed(v, plan.complete(v)); err != nil {
 			return false, p.refuse(ctx, err)
 		}
 	}
@@ -105,7 +105,8 @@ func (c *pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 		return nil, err
 	}
 	if !fence {
-		return on.ExecContext(passed(ctx, c.inner), query, args...)
+		result, err := on.ExecContext(passed(ctx, c.inner), query, args...)
+		return result, because(ctx, err)
 	}
 	var result sql.Result
 	err = c.inTx(ctx, func(t *transaction) (err error) {
@@ -123,7 +124,8 @@ func (c *pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 		return nil, err
 	}
 	if !fence {
-		return on.QueryContext(passed(ctx, c.inner), query, args...)
+		rows, err := on.QueryContext(passed(ctx, c.inner), query, args...)
+		return rows, because(ctx, err)
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -140,7 +142,7 @@ func (c *pool) QueryRowContext(ctx context.Context, query string, args ...any) *
 	case err != nil:
 		return failedRow(ctx, err)
 	case !fence:
-		return on.QueryRowContext(passed(ctx, c.inner), query, args...)
+		return becauseRow(ctx, on.QueryRowContext(passed(ctx, c.inner), query, args...))
 	}
 	kept, err := c.queryInTx(ctx, query, args)
 	if err != nil {
@@ -159,7 +161,8 @@ func (c *pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, err
 	if fence {
 		return nil, raw(c.plugin.classify(query).Table, "it is prepared outside of a transaction")
 	}
-	return c.inner.PrepareContext(ctx, query)
+	stmt, err := c.inner.PrepareContext(ctx, query)
+	return stmt, because(ctx, err)
 }
 
 // BeginTx implements [gorm.ConnPoolBeginner].
@@ -176,15 +179,15 @@ func (c *pool) begin(ctx context.Context, opts *sql.TxOptions) (*transaction, er
 	case gorm.TxBeginner:
 		begun, err := inner.BeginTx(ctx, opts)
 		if err != nil {
-			return nil, err
+			return nil, because(ctx, err)
 		}
-		return c.plugin.newTx(begun, &txState{}), nil
+		return c.plugin.newTx(begun, &txState{ctx: ctx}), nil
 	case gorm.ConnPoolBeginner:
 		begun, err := inner.BeginTx(ctx, opts)
 		if err != nil {
-			return nil, err
+			return nil, because(ctx, err)
 		}
-		if t, ok := c.plugin.viewOf(begun, &txState{}); ok {
+		if t, ok := c.plugin.viewOf(begun, &txState{ctx: ctx}); ok {
 			return t, nil
 		}
 	}

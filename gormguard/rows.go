@@ -55,6 +55,19 @@ func failedStmt(ctx context.Context, err error) *sql.Stmt {
 	return stmt
 }
 
+// becauseRow is because for the error of a row. That of GORM's cache, where it cannot
+// prepare, is empty, and its Scan panics.
+func becauseRow(ctx context.Context, row *sql.Row) *sql.Row {
+	err := row.Err()
+	if *row == (sql.Row{}) {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return row
+	}
+	return failedRow(ctx, because(ctx, err))
+}
+
 // rows hands out what was kept. The database is closed at once: it goes on living
 // for as long as its one connection is in use, and leaves no goroutine behind.
 func (k *keptRows) rows(ctx context.Context) (*sql.Rows, error) {

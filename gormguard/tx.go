@@ -141,7 +141,7 @@ func (t *transaction) enter(ctx context.Context) error {
 	}
 	if err := t.plugin.enter(ctx, conn, held); err != nil {
 		t.failedLocked(ctx, err, true)
-		return err
+		return because(ctx, err)
 	}
 	s.entered, s.ctx, s.used = append(s.entered, held...), ctx, true
 	return nil
@@ -178,7 +178,7 @@ func (t *transaction) ExecContext(ctx context.Context, query string, args ...any
 	conn := t.conn(steps)
 	result, err := conn.ExecContext(passed(ctx, conn), query, args...)
 	t.ran(ctx, steps, err)
-	return result, err
+	return result, because(ctx, err)
 }
 
 func (t *transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -189,7 +189,7 @@ func (t *transaction) QueryContext(ctx context.Context, query string, args ...an
 	conn := t.conn(steps)
 	rows, err := conn.QueryContext(passed(ctx, conn), query, args...)
 	t.ran(ctx, steps, err)
-	return rows, err
+	return rows, because(ctx, err)
 }
 
 func (t *transaction) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
@@ -200,7 +200,7 @@ func (t *transaction) QueryRowContext(ctx context.Context, query string, args ..
 	conn := t.conn(steps)
 	row := conn.QueryRowContext(passed(ctx, conn), query, args...)
 	t.ran(ctx, steps, row.Err())
-	return row
+	return becauseRow(ctx, row)
 }
 
 // PrepareContext enters too: whoever prepares a write in a transaction runs it
@@ -218,7 +218,7 @@ func (t *transaction) PrepareContext(ctx context.Context, query string) (*sql.St
 	if err == nil && t.plugin.classify(query).Table != "" {
 		t.plugin.prepared.add(stmt, query)
 	}
-	return stmt, err
+	return stmt, because(ctx, err)
 }
 
 // StmtContext implements [gorm.Tx] for the cache of prepared statements. In front of
@@ -254,13 +254,13 @@ func (t *transaction) Commit() error {
 	}
 	g := t.plugin.guard.Load()
 	if len(entered) == 0 || g == nil {
-		return t.inner.Commit()
+		return because(ctx, t.inner.Commit())
 	}
 	c := &committer{inner: t.inner}
-	if err := g.Commit(ctx, c, entered...); errors.Is(err, guard.ErrCommitUnknown) {
+	if err := g.Commit(ctx, c, entered...); errors.Is(err, guard.ErrCommitUnknown) && !sleptIn(err) {
 		return err
 	}
-	return c.err
+	return because(ctx, c.err)
 }
 
 // lookBack finds out what has become of the transaction, where its own commit would not

@@ -19,7 +19,7 @@ type txState struct {
 	foreign    bool            // others may run statements in it unseen: nothing is remembered
 	used       bool            // it has run a statement, apart from entering
 	entered    []guard.Fence   // since the last ROLLBACK TO
-	ctx        context.Context // that the last fence was entered with, for the observer
+	ctx        context.Context // that it was begun with, or the last fence was entered with
 	savepoints []string
 	refused    error           // the first refusal, for which it must not be committed
 	refusedAt  int             // savepoints set by then
@@ -136,7 +136,7 @@ func (t *transaction) probe(ctx context.Context, steps []sqltext.Step) error {
 		return nil
 	}
 	if _, err := t.raw.ExecContext(ctx, "SAVEPOINT "+probeName); err != nil {
-		return fmt.Errorf("gormguard: set a savepoint, to see whether the next statement ends the transaction: %w", err)
+		return fmt.Errorf("gormguard: set a savepoint, to see whether the next statement ends the transaction: %w", because(ctx, err))
 	}
 	for _, step := range steps {
 		s.probing = max(s.probing, step.Control)
@@ -154,7 +154,7 @@ func (t *transaction) settle(ctx context.Context) error {
 	}
 	if _, err := t.raw.ExecContext(ctx, "RELEASE SAVEPOINT "+probeName); err != nil {
 		if ctx.Err() != nil || errors.Is(err, sql.ErrTxDone) {
-			return err // that says nothing
+			return because(ctx, err) // that says nothing
 		}
 		if !aborted(err) {
 			s.ended = true
@@ -181,7 +181,7 @@ func (t *transaction) lookLocked(ctx context.Context) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return because(ctx, err)
 	}
 	if sqlguard.RolledBack(ctx, t.plugin.dialect, t.raw, nil) {
 		s.lost, s.entered = errRows, nil

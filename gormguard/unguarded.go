@@ -2,6 +2,7 @@ package gormguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"gorm.io/gorm"
@@ -14,13 +15,18 @@ type unguardedKey struct{}
 // Unguarded returns a session whose writes are not guarded, and why: for a
 // migration, or a repair by hand. The observer of the plugin is told of every
 // write to a guarded table that is let through so. A trigger of
-// migrations.Protect still refuses it.
+// migrations.Protect still refuses it. Without a reason every statement of the session is
+// an error.
 func Unguarded(db *gorm.DB, reason string) *gorm.DB {
 	ctx := context.Background()
 	if db.Statement != nil && db.Statement.Context != nil {
 		ctx = db.Statement.Context
 	}
-	return db.WithContext(context.WithValue(ctx, unguardedKey{}, reason))
+	session := db.WithContext(context.WithValue(ctx, unguardedKey{}, reason))
+	if reason == "" {
+		_ = session.AddError(errors.New("gormguard: Unguarded: the reason is empty; say why the writes are not guarded; nothing was written"))
+	}
+	return session
 }
 
 // An UnguardedError tells the observer what [Unguarded] let through.

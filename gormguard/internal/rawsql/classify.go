@@ -13,6 +13,7 @@ type Verdict struct {
 	Table   string // the guarded table that is written; "" if none is
 	Several bool   // statements
 	Odd     bool   // that, a comment, or text that cannot be read for certain
+	Guessed bool   // the table, by the words of such a text alone, wherever they stand
 }
 
 // Classify reads a text, which may be several statements.
@@ -23,6 +24,7 @@ func Classify(sql string, d sqltext.Dialect, tables *Tables) Verdict {
 	c.out.Odd = c.Odd || c.Comment || c.out.Several
 	if c.Odd && c.out.Table == "" {
 		c.out.Table = c.anywhere()
+		c.out.Guessed = c.out.Table != ""
 	}
 	return c.out
 }
@@ -315,14 +317,20 @@ func (c *classifier) anywhere() string {
 }
 
 // anywhereIn looks for names in the whole text, and in strings. There one may follow
-// an escape, as in '\nitems'.
+// an escape, as in '\nitems'. A name that is written in escapes may be any, and is that
+// of the table as it stands there.
 func (c *classifier) anywhereIn() string {
 	lower := strings.ToLower(c.SQL)
 	escapes := strings.Contains(lower, `\`)
-	for _, name := range c.tables.Names() {
-		if containsWord(lower, name) || escapes && strings.Contains(lower, name) || strings.Contains(lower, `u&"`) {
+	names := c.tables.Names()
+	for _, name := range names {
+		if containsWord(lower, name) || escapes && strings.Contains(lower, name) {
 			return name
 		}
+	}
+	if start := strings.Index(lower, `u&"`); start >= 0 && len(names) > 0 {
+		name := lower[start+len(`u&"`):]
+		return lower[start:min(len(lower), start+len(`u&"`)+strings.Index(name+`"`, `"`)+1)]
 	}
 	return ""
 }
