@@ -23,8 +23,8 @@ func TestTransactionThatSatIdleIsToldSo(t *testing.T) {
 		err := d.db.WithContext(held).Transaction(func(tx *gorm.DB) error {
 			var pid int
 			require.NoError(t, tx.Save(&Item{ID: 1, SKU: "sku"}).Error)
-			require.NoError(t, tx.Exec("SET LOCAL idle_in_transaction_session_timeout = '20ms'").Error)
 			require.NoError(t, tx.Raw("SELECT pg_backend_pid()").Scan(&pid).Error)
+			require.NoError(t, tx.Exec("SET LOCAL idle_in_transaction_session_timeout = '20ms'").Error)
 			for gone := false; !gone; {
 				require.NoError(t, d.bare.Raw("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ?", pid).Scan(&gone).Error)
 			}
