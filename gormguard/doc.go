@@ -134,14 +134,14 @@
 //	}
 //
 // For databases without the fence schema. The tag names the version column as above;
-// without not null AutoMigrate makes one that may be NULL, which db.Use refuses. Every row carries the token of the fence
-// under which it was written last; a write under an earlier token is
-// [guard.ErrStale], and a write that passes stamps its token. It takes the place of
-// no statement and adds none: the comparison is in the statement itself, in a form
-// that makes the server fail on a stale row, so a statement writes all of its rows
-// or none. A row that is missing is 0 rows, as without a guard. On Postgres the
-// failure ends the surrounding transaction, like every error there. Elsewhere a
-// refusal leaves it as it was, and a caller who swallows it commits the rest.
+// without not null AutoMigrate makes one that may be NULL, which db.Use refuses. Every
+// row carries the token of the fence under which it was written last; a write under an
+// earlier token is [guard.ErrStale], and a write that passes stamps its token. It takes
+// the place of no statement and adds none: the comparison is in the statement itself,
+// in a form that makes the server fail on a stale row, so a statement writes all of its
+// rows or none. A row that is missing is 0 rows, as without a guard. On Postgres the
+// failure ends the surrounding transaction, like every error there. Elsewhere a refusal
+// leaves it as it was, and a caller who swallows it commits the rest.
 //
 // It is the weaker rule, and does not catch
 //
