@@ -164,7 +164,7 @@ func (l *Locker) send(ctx context.Context, h *hold) (guard.Token, error) {
 
 // undo takes back, in the background, whatever was done for h.
 func (l *Locker) undo(h *hold) {
-	l.detach(func(ctx context.Context) { _ = releasing{h}.call(ctx) })
+	l.detach(func(ctx context.Context) error { return releasing{h}.call(ctx) })
 }
 
 // drop takes s, which became no lease, out of h, and gives that up unless other leases

@@ -158,23 +158,6 @@ func TestS21_LostAcquireReplyLeavesNoLock(t *testing.T) {
 	})
 }
 
-func TestAnAttemptAbandonedWithItsContextIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := locktest.NewFake()
-		resume := fake.Hang(locktest.Acquire)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		begun := time.Now()
-		_, err := newLocker(t, fake).Acquire(ctx, resource)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(begun), "the caller waits for a back end that hangs")
-		resume()
-		synctest.Wait()
-		require.Equal(t, 1, fake.Calls(locktest.Release))
-		require.True(t, isFree(t, fake), "the late grant stays")
-	})
-}
-
 func TestAcquireIsBoundedWithoutADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := locktest.NewFake()

@@ -18,6 +18,10 @@ import (
 // depends on the caller's context.
 const releaseTimeout = 5 * time.Second
 
+// cleanWait is the time to the second try of a clean-up; that to the next is twice as
+// long each time.
+const cleanWait = 50 * time.Millisecond
+
 // A Locker acquires leases. It is safe for concurrent use; a process needs one
 // per back end and set of options.
 type Locker struct {
@@ -210,12 +214,25 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// detach runs clean-up that must not depend on a context that may be dead. The
-// caller is itself counted in l.running.
-func (l *Locker) detach(clean func(ctx context.Context)) {
+// detach runs clean-up that must not depend on a context that may be dead. What lost the
+// reply for which there is something to clean up may not be over, so it is tried until it
+// succeeds, time is over, or the locker is closed. The caller is itself counted in
+// l.running.
+func (l *Locker) detach(clean func(ctx context.Context) error) {
 	l.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		clean(ctx)
+		for pause := cleanWait; ; pause *= 2 {
+			if err := clean(ctx); err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			case <-l.closing:
+				return
+			}
+		}
 	})
 }

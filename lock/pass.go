@@ -62,9 +62,13 @@ func (p *pass) call(ctx context.Context) error {
 	case p.err == nil:
 		p.to.fence.Token = token
 	case !errors.Is(p.err, ErrLost):
-		l.detach(func(ctx context.Context) { // in the order that Passer asks for
-			_ = l.backend.Release(ctx, p.from.request)
-			_ = l.backend.Release(ctx, p.to.request)
+		l.detach(func(ctx context.Context) (err error) {
+			for _, r := range []Request{p.from.request, p.to.request} { // in the order that Passer asks for
+				if failed := l.backend.Release(ctx, r); failed != nil && !errors.Is(failed, ErrLost) {
+					err = failed
+				}
+			}
+			return err
 		})
 	}
 	return p.err

@@ -189,12 +189,11 @@ func (w *waiter) withdraw() {
 }
 
 func (l *Locker) withdraw(r Request) {
-	l.detach(func(ctx context.Context) {
+	l.detach(func(ctx context.Context) error {
 		if l.fair {
-			_ = l.backend.(FairBackend).Withdraw(ctx, r)
-		} else {
-			_ = l.backend.Release(ctx, r)
+			return l.backend.(FairBackend).Withdraw(ctx, r)
 		}
+		return l.backend.Release(ctx, r)
 	})
 }
 

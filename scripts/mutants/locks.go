@@ -159,7 +159,7 @@ var lockMutants = []mutant{
 	},
 	{
 		"lock: an unclear pass is undone from its beginning", "lock/pass.go",
-		"_ = l.backend.Release(ctx, p.from.request)", "", "lock", "TestAPassThatComesAfter",
+		"[]Request{p.from.request, p.to.request}", "[]Request{p.to.request}", "lock", "TestAPassThatComesAfter",
 	},
 	{
 		"memlock: a pass leaves the lock to others who wait", "lock/memlock/memlock.go",
