@@ -31,11 +31,16 @@ type debt struct {
 	until  time.Time // by then the lock has ended by itself
 }
 
-// owe remembers d. As long as there are debts one goroutine tries to settle them.
+func (d debt) equal(o debt) bool {
+	return d.script == o.script && slices.Equal(d.keys, o.keys) && slices.Equal(d.args, o.args)
+}
+
+// owe remembers d, once: who gets no answer asks again. As long as there are debts one
+// goroutine tries to settle them.
 func (n *node) owe(d debt) {
 	n.debts.mu.Lock()
 	defer n.debts.mu.Unlock()
-	if len(n.debts.owed) >= maxDebts {
+	if len(n.debts.owed) >= maxDebts || slices.ContainsFunc(n.debts.owed, d.equal) {
 		return
 	}
 	n.debts.owed = append(n.debts.owed, d)

@@ -39,6 +39,8 @@ func TestADebtThatFailsHoldsUpNoOther(t *testing.T) {
 		require.NoError(t, b.Release(t.Context(), r))
 		require.Eventually(t, func() bool { return b.Owed(0) == i+1 }, time.Minute, time.Millisecond)
 	}
+	require.NoError(t, b.Release(t.Context(), good))
+	require.Never(t, func() bool { return b.Owed(0) != 2 }, time.Second, time.Millisecond, "it owes the same again")
 	require.True(t, has(good))
 	link.Reset()
 	link.Heal()
