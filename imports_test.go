@@ -53,7 +53,7 @@ var policy = []rule{
 	{packages: "pgguard", own: guards, drivers: 1},
 	// sqlguard takes no driver: whoever uses one database does not build the drivers of the others.
 	{packages: "sqlguard", own: append(slices.Clone(guards), "internal/sqlerror")},
-	{packages: "gormguard", own: append(slices.Clone(guards), "gormguard/internal/rawsql", "sqlguard", "migrations"), drivers: 1}, // sqlguard: the dialects are written once; migrations: the remedy in an error
+	{packages: "gormguard", own: append(slices.Clone(guards), "gormguard/internal/rawsql", "internal/sqlerror", "sqlguard"), drivers: 1}, // sqlguard: the dialects are written once
 	{packages: "gormguard/internal/rawsql", own: []string{"internal/sqltext"}},
 	{packages: "migrations", own: []string{"internal/hint", "internal/sqlerror", "internal/sqltext"}, modules: []string{"github.com/jackc/pgx/v5"}},
 }

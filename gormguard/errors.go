@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-fencing/fencing/gormguard/internal/rawsql"
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 // ErrRaw: SQL that GORM did not build writes a guarded table in ModeRow or
@@ -53,11 +54,7 @@ func because(ctx context.Context, err error) error {
 // sleptIn reports whether Postgres has ended a transaction because it sat idle: a fence
 // that is entered shortens the time that it may. Nothing that was sent then has run.
 func sleptIn(err error) bool {
-	state, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err)
-	return ok && state.SQLState() == "25P03" && !strings.HasPrefix(err.Error(), "gormguard: ")
+	return sqlerror.State(err) == "25P03" && !strings.HasPrefix(err.Error(), "gormguard: ")
 }
 
 // isRefusal reports whether an error of a guard must survive whatever is added

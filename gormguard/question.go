@@ -14,12 +14,12 @@ type questionKey struct{}
 // reading returns a query of rows of the statement's table, to be asked for their
 // fences. To lock them, as the statement is about to, is for MySQL, where a plain read
 // would see them as they were when the transaction began.
-func reading(db *gorm.DB, lock bool) *gorm.DB {
+func (p *Plugin) reading(db *gorm.DB, lock bool) *gorm.DB {
 	stmt := db.Statement
 	q := db.Session(&gorm.Session{NewDB: true, SkipHooks: true}).Model(reflect.New(stmt.Schema.ModelType).Interface())
 	q.Statement.Schema, q.Statement.Table, q.Statement.TableExpr = stmt.Schema, stmt.Table, stmt.TableExpr
 	q.Statement.Settings.Store(questionKey{}, true)
-	if dialect, err := sqlguard.ParseDialect(db.Name()); lock && err == nil && dialect == sqlguard.MySQL {
+	if lock && p.dialect == sqlguard.MySQL {
 		q = q.Clauses(clause.Locking{Strength: "UPDATE"})
 	}
 	return q

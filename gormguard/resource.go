@@ -119,7 +119,7 @@ func (p *Plugin) checkInsertedResources(db *gorm.DB) {
 // carry.
 func (p *Plugin) checkDeletedResources(db *gorm.DB) {
 	if p.needsResource(db) && db.Statement.SQL.Len() == 0 && !p.believed(db.Statement, nil) {
-		p.ask(db, stored(db, false), nil)
+		p.ask(db, p.stored(db, false), nil)
 	}
 }
 
@@ -134,7 +134,7 @@ func (p *Plugin) checkUpdatedResources(db *gorm.DB) {
 	}
 	set := assignments(db.Statement)
 	if db.Error == nil && !p.believed(db.Statement, set) {
-		p.ask(db, stored(db, true), func(row reflect.Value) ([]reflect.Value, error) {
+		p.ask(db, p.stored(db, true), func(row reflect.Value) ([]reflect.Value, error) {
 			return p.becomes(db.Statement, row, set, row)
 		})
 	}

@@ -1,7 +1,6 @@
 package gormguard
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -86,7 +86,7 @@ func (p *Plugin) stale(r *rowPlan, token guard.Token, cause error) error {
 // comparison. It is 0 where that is certain and the row cannot be found.
 func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 	if p.dialect == sqlguard.MySQL {
-		if mysqlNumber(db.Error) != mysqlSubqueryRows {
+		if sqlerror.MySQLNumber(db.Error) != mysqlSubqueryRows {
 			return 0, false
 		}
 		conds := keysIn(r.stmt, reflect.Indirect(r.stmt.ReflectValue)) // of new rows
@@ -111,20 +111,6 @@ func (p *Plugin) staleToken(db *gorm.DB, r *rowPlan) (guard.Token, bool) {
 }
 
 const mysqlSubqueryRows = 1242 // ER_SUBQUERY_NO_1_ROW
-
-// mysqlNumber returns the number of an error of go-sql-driver/mysql, or 0: without
-// importing it, as package sqlguard does, and not from the text, which may quote a
-// value of the caller.
-func mysqlNumber(err error) uint64 {
-	for ; err != nil; err = errors.Unwrap(err) {
-		if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct && v.Type().Name() == "MySQLError" {
-			if number := v.FieldByName("Number"); number.IsValid() && number.CanUint() {
-				return number.Uint()
-			}
-		}
-	}
-	return 0
-}
 
 // newest returns the greatest token of some rows.
 func (p *Plugin) newest(db *gorm.DB, r *rowPlan, conds []clause.Expression) (guard.Token, error) {

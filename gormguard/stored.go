@@ -16,9 +16,9 @@ import (
 // stored returns a query of the rows that an update or a delete is about to meet, or
 // nil if GORM will refuse it for want of a WHERE. Where it cannot be sure which they
 // are, it finds more.
-func stored(db *gorm.DB, update bool) *gorm.DB {
+func (p *Plugin) stored(db *gorm.DB, update bool) *gorm.DB {
 	stmt := db.Statement
-	q := reading(db, true)
+	q := p.reading(db, true)
 	to := q.Statement
 	c, conditions := stmt.Clauses["WHERE"]
 	restrictable := true

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-fencing/fencing/guard"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 	"github.com/go-fencing/fencing/internal/sqltext"
 	"github.com/go-fencing/fencing/sqlguard"
 )
@@ -168,10 +169,7 @@ func (t *transaction) settle(ctx context.Context) error {
 
 // aborted reports whether Postgres refuses all but a rollback, to a savepoint too: so
 // the transaction is still there.
-func aborted(err error) bool {
-	var state interface{ SQLState() string }
-	return errors.As(err, &state) && state.SQLState() == "25P02"
-}
+func aborted(err error) bool { return sqlerror.State(err) == "25P02" }
 
 // lookLocked finds out whether rows have failed that were handed out: MySQL and SQLite may
 // have rolled back then. In SQLite they may do so while others of them are written.

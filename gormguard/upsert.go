@@ -12,6 +12,7 @@ import (
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/schema"
 
+	"github.com/go-fencing/fencing/internal/sqlerror"
 	"github.com/go-fencing/fencing/sqlguard"
 )
 
@@ -129,10 +130,10 @@ func (p *Plugin) askUpsert(db *gorm.DB, u *upsert, lock bool) {
 			changed, err := p.becomes(u.stmt, stored, u.set, states...)
 			return append(states, changed...), err
 		}
-		p.ask(db, reading(db, lock).Where(clause.Or(meet...)), becomes)
+		p.ask(db, p.reading(db, lock).Where(clause.Or(meet...)), becomes)
 		if there := found; !lock && len(there) > 0 && db.Error == nil {
 			found = nil
-			p.ask(db, reading(db, true).Where(in(primary, there)), becomes)
+			p.ask(db, p.reading(db, true).Where(in(primary, there)), becomes)
 		}
 		u.asked = append(u.asked, found...)
 	}
@@ -165,7 +166,7 @@ func upsertOf(stmt *gorm.Statement) *upsert {
 func (p *Plugin) askAgain(db *gorm.DB) {
 	stmt := db.Statement
 	u := upsertOf(stmt)
-	if u == nil || mysqlNumber(db.Error) != mysqlOutOfRange || !strings.Contains(db.Error.Error(), metMark) {
+	if u == nil || sqlerror.MySQLNumber(db.Error) != mysqlOutOfRange || !strings.Contains(db.Error.Error(), metMark) {
 		return
 	}
 	db.Error = nil

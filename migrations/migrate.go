@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-fencing/fencing/internal/hint"
+	"github.com/go-fencing/fencing/internal/sqlerror"
 )
 
 var (
@@ -176,14 +177,7 @@ func (o options) explain(what, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	state := ""
-	if e, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok {
-		state = e.SQLState()
-	}
-	switch state {
+	switch sqlerror.State(err) {
 	case "42P06": // duplicate_schema
 		return fmt.Errorf("%s: a schema of this name exists and is not a fence schema; choose another with WithSchema: %w", name, err)
 	case "42501": // insufficient_privilege

@@ -329,8 +329,11 @@ func (c *classifier) anywhereIn() string {
 		}
 	}
 	if start := strings.Index(lower, `u&"`); start >= 0 && len(names) > 0 {
-		name := lower[start+len(`u&"`):]
-		return lower[start:min(len(lower), start+len(`u&"`)+strings.Index(name+`"`, `"`)+1)]
+		name := lower[start:]
+		if end := strings.IndexByte(name[len(`u&"`):], '"'); end >= 0 {
+			name = name[:len(`u&"`)+end+1]
+		}
+		return name
 	}
 	return ""
 }
